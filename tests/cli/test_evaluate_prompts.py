@@ -1,4 +1,4 @@
-"""`trajkit evaluate --prompts`: models answer logged prompts, and a function of the user scores the answers."""
+"""`trajkit evaluate --prompts`: models answer logged prompts, and a function of the user scores them."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_the_same_function_scores_what_was_logged(capsys: pytest.CaptureFixture[
             "--scorer my.py:fn",
         ),
         (
-            lambda words: ["breaks" in word and word or word.replace("is_kind", "breaks") for word in words],
+            lambda words: [word.replace("is_kind", "breaks") for word in words],
             "no judge",
         ),
         (lambda words: [word.replace("is_kind", "nothing") for word in words], "has no 'nothing'"),

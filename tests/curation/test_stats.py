@@ -105,6 +105,35 @@ def test_means_and_shares_are_told_for_all_and_by_group(ten: Path) -> None:
     assert found.n_groups == {"all": 1, "task": 2, "variant": 1, "purpose": 2, "split": 1}
 
 
+def test_groups_that_are_asked_for_are_described(write: Write) -> None:
+    customers = ["a", "a", "b", None]
+    made = write(
+        make_episode(n, tags={} if name is None else {"customer": name}, metrics={"thumb": bool(n % 2)})
+        for n, name in enumerate(customers)
+    )
+    found = stats(made, by=("tags.customer",), score="thumb")
+    numbers = {each.name: each.n_episodes for each in found.groups if each.by == "tags.customer"}
+    assert numbers == {"a": 2, "b": 1, None: 1}
+    assert group(found, "tags.customer", "a").score.value == 0.5  # type: ignore[union-attr]
+    (spread,) = (each for each in found.spreads if each.of == "episodes of one tags.customer")
+    assert (spread.n, spread.least, spread.most) == (2, 1, 2)
+    with pytest.raises(QueryError, match=r"no episode of .* has the tag 'shop'"):
+        stats(made, by=("tags.shop",))
+
+
+def test_traffic_without_worlds_is_told_by_its_tools(write: Write) -> None:
+    calls = [[{"name": "find", "arguments": {"order": n}}] for n in range(3)]
+    steps = tuple(
+        Transition(step_index=n, messages=(message("user", f"{n}"),), action=call)
+        for n, call in enumerate([*calls, [*calls[0], {"name": "pay", "arguments": {}}]])
+    )
+    one = Episode(episode_id="chat", source="test", steps=steps)
+    found = stats(write([one]))
+    assert [(each.action, each.n) for each in found.coverage.actions] == [("find", 3), ("find and pay", 1)]
+    text = str(found)
+    assert not any(word in text for word in ("worlds (", "initial states", "repeated episodes"))
+
+
 def test_outcomes_that_nobody_knows_say_nothing_of_success(write: Write) -> None:
     outcomes = ["success", "failure", "truncated", "unknown", "error"]
     found = group(stats(write(make_episode(i, outcome=o) for i, o in enumerate(outcomes))), "all")

@@ -39,7 +39,7 @@ def test_the_page_names_only_options_that_there_are() -> None:
     context = click.Context(cli)
     known = {
         option
-        for name in ("evaluate", "report", "sft", "rollout", "reserve", "register", "export")
+        for name in ("evaluate", "score", "report", "sft", "rollout", "reserve", "register", "export")
         for option in _options(cli.get_command(context, name))
     }
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE))

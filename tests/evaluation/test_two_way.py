@@ -240,3 +240,38 @@ def _holds(found: Any, truth: float) -> bool:
     assert found.low is not None
     assert found.high is not None
     return bool(found.low <= truth <= found.high)
+
+
+def test_prompts_of_one_group_are_one_sample(
+    evaluated: Callable[..., Path], played: Callable[..., Episode]
+) -> None:
+    def sides(n_groups: int, wins: Callable[[int], bool]) -> Path:
+        return evaluated(
+            played(
+                name,
+                seed,
+                is_success=name == "tuned" and wins(seed),
+                n_steps=1,
+                env_id="prompts-1",
+                task="prompt",
+                tags={"trajkit.group": f"customer-{seed % n_groups}"},
+            )
+            for name in ("base", "tuned")
+            for seed in range(60)
+        )
+
+    some = report(sides(12, lambda seed: seed % 12 < 6))
+    (success,) = (one for one in some.comparisons if one.metric == "success")
+    # twelve groups of 0 or 1: mean 1/2, s² = 12 · 1/4 / 11, and t(0.975, 11) = 2.201
+    half = 2.200985 * math.sqrt(12 * 0.25 / 11 / 12)
+    assert (success.n_pairs, success.n_rooms, success.p_value) == (60, 12, None)
+    assert (success.low, success.high) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-4)
+    assert "n_steps" not in some.measures
+    assert "60 prompts are of 12 groups: intervals are over groups, without a test" in some.notes
+    assert "the prompts of one group are no independent samples" in str(some)
+
+    (success,) = (one for one in report(sides(12, lambda seed: True)).comparisons if one.metric == "success")
+    assert success.low is not None
+    assert 0.5 < success.low < 0.75, "twelve groups prove less than sixty prompts"
+    (success,) = (one for one in report(sides(5, lambda seed: True)).comparisons if one.metric == "success")
+    assert (success.low, success.note) == (None, "too few groups for an interval: 5, not 10")

@@ -238,7 +238,12 @@ def evaluate(
     if prompts is not None:
         from trajkit.commands.evaluate_prompts import replay
 
-        played = {"ENVIRONMENT": env_id, "--seeds": seeds, "--policy": policy, "--through": through}
+        played: dict[str, object] = {
+            "ENVIRONMENT": env_id,
+            "--seeds": seeds,
+            "--policy": policy,
+            "--through": through,
+        }
         played |= {"--template-variant": template_variant, "--config": options["config"]}
         played |= {
             "--function": options["function"],

@@ -15,6 +15,7 @@ import pyarrow as pa
 from trajkit.curation.keys import FROM_TEXT
 from trajkit.curation.texts import first_texts, hashed_steps, step_texts
 from trajkit.store.engine import literal
+from trajkit.store.view import spans
 
 TEXTS = "trajkit_texts"
 """Table `(episode_id, value)`: fingerprints of prompts and first texts that occur in several episodes."""
@@ -48,15 +49,15 @@ def find_texts(connection: duckdb.DuckDBPyConnection, *, even_with_seeds: bool) 
     if not (n_seedless or even_with_seeds):
         return
     run(f"CREATE TEMP TABLE trajkit_hashed AS {hashed_steps()}")
-    run(
-        f"INSERT INTO {TEXTS} SELECT DISTINCT episode_id, near FROM ({step_texts('trajkit_hashed')}) "
-        f"UNION SELECT episode_id, first_text FROM ({first_texts()})"
-    )
+    for span in spans(connection):
+        texts = step_texts(f"(SELECT * FROM trajkit_hashed WHERE {span})")
+        run(f"INSERT INTO {TEXTS} SELECT DISTINCT episode_id, near FROM ({texts})")
+    run(f"INSERT INTO {TEXTS} SELECT episode_id, first_text FROM ({first_texts()})")
     run("DROP TABLE trajkit_hashed")
     seedless = f"SELECT value FROM {TEXTS} JOIN episodes USING (episode_id) WHERE NOT ({HAS_SEED})"
     where = "" if even_with_seeds else f"WHERE value IN ({seedless})"
     run(
-        f"CREATE OR REPLACE TEMP TABLE {TEXTS} AS SELECT * FROM {TEXTS} {where} "
+        f"CREATE OR REPLACE TEMP TABLE {TEXTS} AS SELECT * FROM (SELECT DISTINCT * FROM {TEXTS}) {where} "
         "QUALIFY count(*) OVER (PARTITION BY value) > 1"
     )
 

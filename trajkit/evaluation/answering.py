@@ -293,7 +293,7 @@ class Answering:
             tools=prompt.step.tools,
             observation=observation_of(prompt.messages),
             completion=completion,
-            action=calls if calls is not None or completion is None else completion.text,  # type: ignore[arg-type]
+            action=calls if calls is not None or completion is None else completion.text,
             extra=None if error is None else {"error": error},
         )
         started = now

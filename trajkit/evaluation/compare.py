@@ -163,6 +163,7 @@ def _compared(
         n_models=n_models,
     )
     is_by_spread = max(n_models, n_crossed(first.by_model, strata)) > 1 or (shared or 0) >= FEWEST_PAIRS
+    why: str | None
     if has_groups and shared is not None and shared < FEWEST_PAIRS:
         bounds, why = NOTHING, f"too few groups for an interval: {shared}, not {FEWEST_PAIRS}"
     elif has_groups and rooms is not None and shared is not None and not (moved and moved.variance > 0):
@@ -218,7 +219,7 @@ def _of_equal_groups(
         return NOTHING, "no interval: all groups differ by the same"
     places = np.unique(rooms, return_inverse=True)[1]
     first, second = (np.bincount(places, weights=side) / np.bincount(places) for side in (one, other))
-    return Bounds(*newcombe(first, second, np.zeros_like(places), confidence=confidence)), None
+    return Bounds(*newcombe(first, second, np.zeros(len(first), dtype=np.int64), confidence=confidence)), None
 
 
 def newcombe(one: Floats, other: Floats, strata: Ints, *, confidence: float) -> tuple[float, float]:

@@ -24,6 +24,8 @@ from trajkit.store.view import create_views
 TOTAL_REWARD = "total_reward"
 GROUP_TAG = "trajkit.group"
 """Tag of episodes that are not independent samples, such as the answers to prompts of one customer."""
+PROMPTS = "prompts-"
+"""What the name begins with that stands for the environment of answers to logged prompts."""
 SCORE = "score"
 """Key in what a store says of its evaluation, for the metric that its episodes are compared by."""
 

@@ -29,9 +29,11 @@ def chat_models(
     if model_url is None:
         local = LocalModels.open(players)
         return {player.name: _Here(player, local, caller) for player in players}
-    url = checked_secret(model_url, "--model-url").get_secret_value()
-    key = secret_from_environment(KEY_VARIABLE)
-    return {player.name: Endpoint(url, key, caller, model=player.model, is_only=True) for player in players}
+    url, key = checked_secret(model_url, "--model-url"), secret_from_environment(KEY_VARIABLE)
+    address = "" if url is None else url.get_secret_value()
+    return {
+        player.name: Endpoint(address, key, caller, model=player.model, is_only=True) for player in players
+    }
 
 
 class _Here(LocalEndpoint):

@@ -13,6 +13,7 @@ from trajkit.curation.pair_file import MANIFEST_NAME as PAIRS
 from trajkit.curation.texts import hashed_steps, step_texts
 from trajkit.errors import NothingMatched, QueryError, StoreError
 from trajkit.evaluation.exposure import Exposure, Seen, Unsure
+from trajkit.evaluation.groups import PROMPTS
 from trajkit.schema import Episode, Message, Model, Transition
 from trajkit.schema.base import Count, Name
 from trajkit.store.dataset import Dataset
@@ -100,7 +101,7 @@ class Prompts:
     @property
     def env_id(self) -> str:
         """What stands for the environment in reports: the store, by its content."""
-        return f"prompts-{self.dataset.store.manifest.digest[:8]}"
+        return f"{PROMPTS}{self.dataset.store.manifest.digest[:8]}"
 
     def __iter__(self) -> Iterator[Prompt]:
         number = 0

@@ -9,6 +9,7 @@ from trajkit._core.console import Cell, line, table_text
 from trajkit.curation.chart import brief
 from trajkit.evaluation.compare import Comparison
 from trajkit.evaluation.estimate import SHARES, Estimate
+from trajkit.evaluation.groups import PROMPTS
 from trajkit.evaluation.report_model import GroupResult, PerSuccess, Regression, ReportData
 
 HEADINGS = {
@@ -245,11 +246,14 @@ def said_of(report: ReportData) -> str:
     if len(of_methods) < len(report.groups):
         scope += "; the others" if of_methods else "They"
         scope += " are for this model on other worlds, not for another training of it"
+    counted = "a world (environment, task and seed) counts once"
+    if all(each.startswith(PROMPTS) for each in report.tasks):
+        counted = "a world is a prompt, and the prompts of one group are no independent samples"
     return (
         f"{100 * report.confidence:.4g}% intervals. Success: Wilson's. Other means and all differences: "
         f"bootstrap of worlds within tasks, {report.resamples:,} resamples, seed {report.seed}; those of "
         "success are widened to Newcombe's interval, which also holds where hardly any pair differs. Tasks "
-        f"weigh the same; a world (environment, task and seed) counts once. {scope}."
+        f"weigh the same; {counted}. {scope}."
     )
 
 

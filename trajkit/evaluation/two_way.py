@@ -103,11 +103,14 @@ def _between_rooms(per_world: Floats, strata: Ints, rooms: Ints) -> float:
     """Compute the variance of the mean where the worlds of a room are correlated: rooms' sums, squared.
 
     K.-Y. Liang & S. L. Zeger, "Longitudinal data analysis using generalized linear models", Biometrika 73
-    (1986), for a mean over strata; where every room is in every stratum, s² / n of the rooms' means.
+    (1986), for a mean over strata; where every room is in every stratum, s² / n of the rooms' means. A
+    stratum of r rooms has r - 1 degrees of freedom, however many worlds a room has.
     """
     n = np.bincount(strata).astype(np.float64)
     own = np.bincount(strata, weights=per_world) / n
-    added = (per_world - own[strata]) / np.sqrt(n * (n - 1))[strata] / len(n)
+    n_rooms_in = np.bincount(np.unique(np.stack([strata, rooms]), axis=1)[0])
+    left = 1 - 1 / np.where(n_rooms_in > 1, n_rooms_in, n)
+    added = (per_world - own[strata]) / (n * np.sqrt(left))[strata] / len(n)
     return float((np.bincount(np.unique(rooms, return_inverse=True)[1], weights=added) ** 2).sum())
 
 

@@ -177,6 +177,7 @@ def test_columns_become_metrics_and_the_task() -> None:
         (["--success", "rewrd >= 1"], "which no document has"),
         (["--metric", "r=columns.rewrd"], "no document has 'columns.rewrd'"),
         (["--task", "columns.nothing"], "they have: columns.reward"),
+        (["--tag", "customer=columns.nobody"], "no document has 'columns.nobody'"),
         (["--metric", "=x"], "is not NAME=PLACE"),
     ],
 )
@@ -184,6 +185,18 @@ def test_a_name_that_no_document_has_is_an_error(
     options: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert words in refused({"messages": [ASKED, ANSWERED], "reward": 1}, capsys, *options, code=2)
+
+
+def test_columns_become_tags() -> None:
+    rows = [
+        {"messages": [ASKED, ANSWERED], "customer": "c-7", "shop": 3},
+        {"messages": [ASKED, ANSWERED], "customer": None, "shop": {"id": 4}},
+    ]
+    found = episodes(*rows, options=("--tag", "customer=columns.customer", "--tag", "columns.shop"))
+    assert sorted((one.tags for one in found), key=len) == [
+        {"shop": '{"id": 4}'},
+        {"customer": "c-7", "shop": "3"},
+    ]
 
 
 def test_a_metric_that_is_no_number_is_named(capsys: pytest.CaptureFixture[str]) -> None:

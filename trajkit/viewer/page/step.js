@@ -82,7 +82,8 @@ export function actionOf(step) {
 
 // The names of the tools that an action calls; null where it calls none.
 function toolsOf(action) {
-  const isCalls = Array.isArray(action) && action.length && action.every((call) => typeof call?.name === "string");
+  const isCalls =
+    Array.isArray(action) && action.length && action.every((call) => typeof call?.name === "string");
   return isCalls ? action.map(({ name }) => name).join(" and ") : null;
 }
 
@@ -96,14 +97,15 @@ export function numbers(step, total) {
   return h(
     "span",
     { class: "numbers" },
-    hasReturn && h(
-      "span",
-      {
-        class: `reward${reward > 0 ? " is-up" : reward < 0 ? " is-down" : ""}`,
-        title: "reward of this step",
-      },
-      reward === null ? "no reward" : [h("span", { class: "unit" }, "reward "), signed(reward)],
-    ),
+    hasReturn &&
+      h(
+        "span",
+        {
+          class: `reward${reward > 0 ? " is-up" : reward < 0 ? " is-down" : ""}`,
+          title: "reward of this step",
+        },
+        reward === null ? "no reward" : [h("span", { class: "unit" }, "reward "), signed(reward)],
+      ),
     hasReturn && h("span", { title: "return so far" }, "Σ ", number(total)),
     tokens &&
       h(
