@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from trajkit.formats.chat_parts import content_blocks, rest_of, text_of, unknown
+from trajkit.formats.document import BadDocument, shown
 from trajkit.schema import Block, Message, Role, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
 
 _ROLES = {role.value: role for role in Role} | {"developer": Role.SYSTEM}
@@ -76,6 +77,24 @@ def messages_of_items(items: Sequence[Item]) -> list[Message]:
     if blocks:
         messages.append(Message(role=Role.ASSISTANT, content=tuple(blocks)))
     return messages
+
+
+def conversation_of_items(sent: Any, where: str = "input") -> list[Message]:
+    """Return the messages of a request's input: a text, or a list of items.
+
+    Raises:
+        BadDocument: It is neither.
+    """
+    if isinstance(sent, str):
+        return [Message(role=Role.USER, content=(TextBlock(text=sent),))]
+    if not isinstance(sent, list):
+        raise BadDocument("not a list", where, shown(sent))
+    names: dict[str, str] = {}
+    items = []
+    for one in sent:
+        items.append(item_of(one, names))
+        names |= {block.id: block.name for block in items[-1].blocks if isinstance(block, ToolCallBlock)}
+    return messages_of_items(items)
 
 
 def _thought(item: dict[str, Any]) -> ThoughtBlock:

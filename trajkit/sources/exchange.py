@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from trajkit.formats.chat_conversation import conversation_of, tools_of
 from trajkit.formats.chat_parts import text_of
 from trajkit.formats.document import BadDocument
-from trajkit.formats.response_items import Item, item_of, messages_of_items
+from trajkit.formats.response_items import conversation_of_items, item_of, messages_of_items
 from trajkit.schema import Message, Role, ToolCallBlock
 from trajkit.schema.base import JsonObject
 from trajkit.schema.content import message
@@ -117,10 +117,7 @@ def _prompt(request: Any) -> tuple[Message, ...] | None:
             return (*_system(system), *_conversation(_of_gemini(contents)))
         case {"input": str() | list() as sent}:
             instructions = request.get("instructions")
-            items = (
-                [Item(Role.USER, message(Role.USER, sent).content)] if isinstance(sent, str) else _items(sent)
-            )
-            return (*_system(instructions), *messages_of_items(items))
+            return (*_system(instructions), *conversation_of_items(sent))
         case {"prompt": str(text)} | {"prompt": [str(text)]}:
             return (message(Role.USER, text),)
         case {"prompt": [dict(), *_] as sent}:
@@ -169,17 +166,8 @@ _OF_A_MESSAGE = ("content", "tool_calls", "reasoning_content", "reasoning", "ref
 
 def _conversation(sent: Sequence[Any]) -> tuple[Message, ...]:
     if any(isinstance(one, dict) and one.get("type") == "function_call_output" for one in sent):
-        return tuple(messages_of_items(_items(sent)))
+        return tuple(conversation_of_items(sent))
     return tuple(conversation_of([_respelled(one) for one in sent], "request.messages"))
-
-
-def _items(sent: Sequence[Any]) -> list[Item]:
-    names: dict[str, str] = {}
-    items = []
-    for one in sent:
-        items.append(item_of(one, names))
-        names |= {block.id: block.name for block in items[-1].blocks if isinstance(block, ToolCallBlock)}
-    return items
 
 
 def _system(text: Any) -> tuple[Message, ...]:

@@ -99,9 +99,8 @@ def test_response_spans_keep_thoughts_images_tools_and_settings() -> None:
     assert first.completion is not None
     assert [str(message.role) for message in first.messages] == ["system", "user"]
     assert any(isinstance(one, FileBlock) for one in first.messages[1].content)
-    assert [one.text for one in first.completion.content if isinstance(one, ThoughtBlock)] == [
-        "I ask the searcher."
-    ]
+    (thought,) = [one for one in first.completion.content if isinstance(one, ThoughtBlock)]
+    assert thought.summary == ({"type": "summary_text", "text": "I ask the searcher."},)
     assert [tool["name"] for tool in first.tools or ()] == ["ask_searcher"]
     assert (first.model_name, first.n_input_tokens, first.n_output_tokens) == ("scripted-2026", 40, 5)
     assert root.steps[1].n_prompt_kept == 3

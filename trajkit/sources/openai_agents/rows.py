@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from trajkit.formats.atif_parts import compact
 from trajkit.formats.chat_conversation import conversation_of, tools_of
 from trajkit.formats.document import BadDocument, part_of, shown
-from trajkit.formats.responses_items import chat_messages
+from trajkit.formats.response_items import conversation_of_items
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import NO_SESSION, Call, Session
@@ -181,13 +181,12 @@ def _responded(
 ) -> tuple[list[Message] | None, Message | None]:
     prompt = None
     if data.get("input") is not None:
-        sent = chat_messages(data["input"], f"{where}.input")
+        prompt = conversation_of_items(data["input"], f"{where}.input")
         system = response.get("instructions")
         if isinstance(system, str) and system:
-            sent = [{"role": "system", "content": system}, *sent]
-        prompt = conversation_of(sent, f"{where}.input")
-    said = chat_messages(response.get("output") or [], f"{where}.output")
-    return prompt, conversation_of(said[:1], f"{where}.output")[0] if said else None
+            prompt = [*conversation_of([{"role": "system", "content": system}]), *prompt]
+    said = conversation_of_items(response.get("output") or [], f"{where}.output")
+    return prompt, said[0] if said else None
 
 
 def _function(tool: Any) -> Any:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from trajkit.formats.chat_conversation import conversation_of
+from trajkit.formats.chat_conversation import chat_value, conversation_of
 from trajkit.formats.document import BadDocument, object_at, objects_at, part_of, shown
-from trajkit.formats.responses_items import chat_messages
+from trajkit.formats.response_items import conversation_of_items
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call, Score, Session
@@ -190,9 +190,10 @@ def _mini(value: JsonObject, info: Mapping[str, Any]) -> Iterator[Call]:
         extra = part_of(one, "extra", where)
         said: list[dict[str, Any]]
         if one.get("object") == "response":
-            said = chat_messages(one.get("output"), f"{where}.output")
+            said = list(map(chat_value, conversation_of_items(one.get("output"), f"{where}.output")))
         elif "role" not in one:
-            said = chat_messages([{key: item for key, item in one.items() if key != "extra"}], where)
+            item = {key: value for key, value in one.items() if key != "extra"}
+            said = list(map(chat_value, conversation_of_items([item], where)))
         else:
             said = [_message(one)]
         is_answer = bool(said) and said[0].get("role") == "assistant"
