@@ -342,7 +342,6 @@ def _of_v1(row: dict[str, Any]) -> dict[str, Any]:
             found[name] = json.loads(found[name])
     if "dataType" in found:
         found["createdAt"] = found["updatedAt"] = found["timestamp"]
-        found["value"] = bool(found["value"]) if False else found["value"]
     return found
 
 
