@@ -16,7 +16,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -80,11 +80,12 @@ def proxy(python: Path, folder: Path, text: str, **variables: str) -> Iterator[s
     ]
     command += ["--host", "127.0.0.1"]
     own = {"LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"}
-    with mock.patch.dict(os.environ, {**own, **variables}):
-        for name in ("PYTHONPATH", "DATABASE_URL"):
-            os.environ.pop(name, None)
-        with foreign.running(command, port, folder / "log") as url:
-            yield url
+    with ExitStack() as stack:
+        with mock.patch.dict(os.environ, {**own, **variables}):
+            for name in ("PYTHONPATH", "DATABASE_URL"):
+                os.environ.pop(name, None)
+            url = stack.enter_context(foreign.running(command, port, folder / "log"))
+        yield url
 
 
 def play(answers: thirty.Answers, url: str) -> list[thirty.Played]:
