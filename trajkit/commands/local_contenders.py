@@ -217,8 +217,8 @@ def _model_at_server(name: str, known: Lineage, runs_folder: Path) -> _Found:
     """A model by its name at a server, or by the name of the job that tuned it there."""
     made_by = job_of(name, runs_folder)
     if made_by is None:
-        tuned = (*registered_as(known, name), *tuned_by_name(known, [name]))
-        jobs = [model.job_id for model in tuned if model.job_id is not None]
+        models = (*registered_as(known, name), *tuned_by_name(known, [name]))
+        jobs = [model.job_id for model in models if model.job_id is not None]
         return _Found(LocalName(name, name, None), job_of(jobs[0], runs_folder) if jobs else None)
     _, job = made_by
     if (tuned := job.result.get("model")) is None:
