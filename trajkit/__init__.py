@@ -57,8 +57,8 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.dpo import dpo_together as dpo_together
     from trajkit.commands.evaluate import evaluate as evaluate
     from trajkit.commands.export import export as export
-    from trajkit.commands.import_ import import_ as import_
     from trajkit.commands.forget import forget as forget
+    from trajkit.commands.import_ import import_ as import_
     from trajkit.commands.info import info as info
     from trajkit.commands.inspect import inspect as inspect
     from trajkit.commands.jobs import jobs_cancel as jobs_cancel

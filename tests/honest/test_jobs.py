@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {
     name: (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("tensorzero", "local", "choosing", "large")
+    for name in ("tensorzero", "local", "choosing", "large", "sources")
 }
 
 

@@ -221,12 +221,12 @@ def _model_at_server(name: str, known: Lineage, runs_folder: Path) -> _Found:
         jobs = [model.job_id for model in models if model.job_id is not None]
         return _Found(LocalName(name, name, None), job_of(jobs[0], runs_folder) if jobs else None)
     _, job = made_by
-    if (tuned := job.result.get("model")) is None:
+    if (served := job.result.get("model")) is None:
         raise RequestError(
             f"job {job.job_id} has no model at a server: it is {job.status}",
             hint=f"without --model-url the model of job {job.job_id} plays on this machine",
         )
-    return _Found(LocalName(job.job_id, str(tuned), None), made_by)
+    return _Found(LocalName(job.job_id, str(served), None), made_by)
 
 
 def _chosen(contender: Contender, known: Lineage, found: _Found, runs_folder: Path) -> _Chosen:

@@ -13,20 +13,20 @@ GROUP = "trajkit.sources"
 """The group of entry points in which a package offers a source."""
 
 OWN: dict[str, str] = {
-    "helicone": "trajkit.sources.helicone.connect",
-    "langfuse": "trajkit.sources.langfuse.connect",
-    "langsmith": "trajkit.sources.langsmith.connect",
-    "mlflow": "trajkit.sources.mlflow.connect",
-    "phoenix": "trajkit.sources.phoenix.connect",
     "claude-code": "trajkit.sources.coding.claude_code",
     "codex": "trajkit.sources.coding.codex",
     "opencode": "trajkit.sources.coding.opencode",
     "pi": "trajkit.sources.coding.pi",
+    "langfuse": "trajkit.sources.langfuse.connect",
     "otel": "trajkit.sources.otel.connect",
+    "mlflow": "trajkit.sources.mlflow.connect",
+    "phoenix": "trajkit.sources.phoenix.connect",
     "litellm": "trajkit.sources.litellm.connect",
     "swe-agent": "trajkit.sources.swe_agent.connect",
-    "openai-agents": "trajkit.sources.openai_agents.connect",
     "verifiers": "trajkit.sources.verifiers.connect",
+    "openai-agents": "trajkit.sources.openai_agents.connect",
+    "langsmith": "trajkit.sources.langsmith.connect",
+    "helicone": "trajkit.sources.helicone.connect",
 }
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 

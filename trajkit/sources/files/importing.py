@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from trajkit._core.files import refuse_existing
 from trajkit._core.outside import regular_file
@@ -93,7 +93,7 @@ def shown_place(place: str) -> str:
     if not is_url(place):
         return place
     parts = urlsplit(place)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def format_at(place: str) -> str:

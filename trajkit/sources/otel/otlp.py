@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from trajkit._core.lazy import need
 from trajkit.formats.document import BadDocument, object_at, objects_at, part_of, shown
-from trajkit.schema.base import JsonObject
+from trajkit.schema.base import JsonObject, JsonValue
 
 TRACES = "resourceSpans"
 LOGS = "resourceLogs"
@@ -179,7 +179,7 @@ def _span(item: JsonObject, resource: JsonObject, where: str) -> Row:
     status = part_of(item, "status", where)
     code = status.get("code")
     dropped = [item.get(name) for name in ("droppedAttributesCount", "droppedEventsCount")]
-    events = [
+    events: list[JsonValue] = [
         [
             str(one.get("name")),
             _time(one.get("timeUnixNano"), where),
