@@ -108,7 +108,7 @@ _WORDS = (
     "since money is short this month"
 )
 _KEY = "ABCDEFGHJKLMNPQRSTabcdefghjkmnpqrst23456789"
-_FIRST = ("Maria", "Jonas", "Aisha", "Pavel", "Lin", "Grace", "Otto", "Ines", "Samir", "Nora")
+_FIRST = ("Maria", "Jonas", "Aisha", "Pavel", "Lin", "Grace", "Otto", "Ilse", "Samir", "Nora")
 _LAST = ("Keller", "Okafor", "Lindqvist", "Moreau", "Tanaka", "Silva", "Novak", "Brandt", "Haddad", "Reyes")
 
 

@@ -12,9 +12,11 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from pydantic import JsonValue
+
 from trajkit._core.lazy import need
 from trajkit.formats.document import BadDocument, object_at, objects_at, part_of, shown
-from trajkit.schema.base import JsonObject, JsonValue
+from trajkit.schema.base import JsonObject
 
 TRACES = "resourceSpans"
 LOGS = "resourceLogs"
