@@ -226,7 +226,7 @@ def test_a_page_that_exists_is_not_written_over(logs: Path) -> None:
 
 
 def test_the_page_fits_a_narrow_terminal(logs: Path) -> None:
-    printed = seen(["inspect", str(logs)], columns=80, folder=logs.parent)
+    printed = seen(["inspect", logs.name], columns=80, folder=logs.parent)
     assert "\x1b[1m" in printed
     shown = plain(printed).rpartition("\x1b[2K")[2]  # what is before it was progress, and is gone
     text = [line for line in shown.splitlines() if not line.startswith("  trajkit ")]
