@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -123,3 +124,21 @@ def text_at(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise BadDocument("not a text", where, shown(value))
     return value
+
+
+def time_at(value: Any, where: str) -> datetime | None:
+    """Return the time that a text is in ISO 8601, in UTC, which is also taken where no zone is said.
+
+    Returns:
+        None for null and for an empty text.
+
+    Raises:
+        BadDocument: It is no time.
+    """
+    if value in (None, ""):
+        return None
+    try:
+        found = datetime.fromisoformat(text_at(value, where))
+    except ValueError:
+        raise BadDocument("not a time", where, shown(value)) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import zlib
 from collections.abc import Iterator
 from datetime import datetime
@@ -107,3 +108,23 @@ def _plain(value: Any) -> Any:
         case dict():
             return {name: _plain(one) for name, one in value.items()}
     return value
+
+
+def nested(value: Any) -> Any:
+    """Return the object or list that a text is in JSON, as tables have them; None for an empty text."""
+    if not isinstance(value, str) or value[:1] not in ("{", "["):
+        return None if value == "" else value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def nested_object(value: Any, where: str) -> dict[str, Any]:
+    """Return an object, also one that is a text in JSON; empty for null, and for a map that is empty.
+
+    Raises:
+        BadDocument: It is something else.
+    """
+    found = nested(value)
+    return {} if found in (None, []) else object_at(found, where)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from trajkit.formats.document import BadDocument, shown, text_at
+from trajkit.formats.document import time_at
 from trajkit.sources.calls import NO_SESSION, Call, Score, Session
 from trajkit.sources.exchange import exchange_of
+from trajkit.sources.files.exported import nested, nested_object
 from trajkit.sources.spans.span import number_of, text_of
 
 NO_BODY = "bodies that are only at an address (signed_body_url)"
@@ -37,7 +36,10 @@ _NO_CACHE = "00000000-0000-0000-0000-000000000000"
 
 def properties_of(row: dict[str, Any]) -> dict[str, str]:
     """Return the properties of a request, with names in small letters."""
-    found = {**_object(row, "request_properties"), **_object(row, "properties")}
+    found = {
+        **nested_object(row.get("request_properties"), "request_properties"),
+        **nested_object(row.get("properties"), "properties"),
+    }
     return {name.lower(): str(value) for name, value in found.items() if value is not None}
 
 
@@ -78,7 +80,7 @@ def session_of_rows(name: str, rows: Sequence[dict[str, Any]], *, is_named: bool
 
 
 def _call(row: dict[str, Any]) -> Call:
-    request, response = _parsed(row.get("request_body")), _parsed(row.get("response_body"))
+    request, response = nested(row.get("request_body")), nested(row.get("response_body"))
     status = number_of(row.get("response_status"))
     has_failed = status is not None and not 200 <= status < 300
     told = exchange_of(request, None if has_failed else response)
@@ -94,7 +96,7 @@ def _call(row: dict[str, Any]) -> Call:
         tools=told.tools,
         model_name=_first(row, "response_model", "model", "request_model") or told.model_name,
         function_name=text_of(row.get("prompt_id")),
-        started_at=_time(row, "request_created_at"),
+        started_at=time_at(row.get("request_created_at"), "request_created_at"),
         latency_s=None if delay is None else delay / 1000,
         n_input_tokens=_count(row.get("prompt_tokens"), told.n_input_tokens),
         n_output_tokens=_count(row.get("completion_tokens"), told.n_output_tokens),
@@ -115,10 +117,10 @@ def _error(status: float | None, response: Any) -> str:
 
 
 def _scores(row: dict[str, Any]) -> Iterator[Score]:
-    at = _time(row, "request_created_at")
+    at = time_at(row.get("request_created_at"), "request_created_at")
     assert at is not None
     call_id = row["request_id"]
-    for name, sent in _object(row, "scores").items():
+    for name, sent in nested_object(row.get("scores"), "scores").items():
         value = sent.get("value") if isinstance(sent, dict) else sent
         kind = sent.get("valueType") if isinstance(sent, dict) else None
         number = number_of(value)
@@ -136,7 +138,7 @@ def _scores(row: dict[str, Any]) -> Iterator[Score]:
             value=rating,
             score_id=text_of(row.get("feedback_id")) or f"{call_id}-rating",
             call_id=call_id,
-            created_at=_time(row, "feedback_created_at") or at,
+            created_at=time_at(row.get("feedback_created_at"), "feedback_created_at") or at,
         )
 
 
@@ -147,32 +149,3 @@ def _first(row: dict[str, Any], *names: str) -> str | None:
 def _count(value: Any, other: int | None) -> int | None:
     number = number_of(value)
     return other if number is None or number < 0 else int(number)
-
-
-def _time(row: dict[str, Any], name: str) -> datetime | None:
-    if row.get(name) in (None, ""):
-        return None
-    try:
-        found = datetime.fromisoformat(text_at(row[name], name))
-    except ValueError:
-        raise BadDocument("not a time", name, shown(row[name])) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-
-
-def _parsed(value: Any) -> Any:
-    """Return the object that a text is: CSV has objects as JSON."""
-    if not isinstance(value, str) or value[:1] not in ("{", "["):
-        return None if value == "" else value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-
-
-def _object(row: dict[str, Any], name: str) -> dict[str, Any]:
-    found = _parsed(row.get(name))
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise BadDocument("not an object", name, shown(found))
-    return found

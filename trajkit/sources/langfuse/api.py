@@ -9,7 +9,8 @@ from typing import Any
 
 from trajkit._core.settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError
-from trajkit.sources.langfuse.rows import OBSERVATION, SCORE, TRACE, time_of
+from trajkit.formats.document import time_at
+from trajkit.sources.langfuse.rows import OBSERVATION, SCORE, TRACE
 from trajkit.sources.web import Web, basic
 
 _API = "/api/public"
@@ -48,7 +49,7 @@ def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, dict[str,
         of_traces = _by_cursor if is_new else _by_page
         earliest: datetime | None = None
         for kind, row in of_traces(web, since):
-            if since is not None and (start := time_of(row.get("start_time"), "startTime")) is not None:
+            if since is not None and (start := time_at(row.get("start_time"), "startTime")) is not None:
                 earliest = start if earliest is None else min(start, earliest)
             yield kind, row
         if since is None or earliest is not None:

@@ -6,7 +6,6 @@ was asked and answered as text: JSON where the client logged an object.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,11 +13,12 @@ from typing import Any
 
 from trajkit.formats.atif_parts import compact
 from trajkit.formats.chat_conversation import tools_of
-from trajkit.formats.document import BadDocument, shown, text_at
+from trajkit.formats.document import BadDocument, text_at, time_at
 from trajkit.schema import Role
 from trajkit.schema.content import message
 from trajkit.sources.calls import CUT_TEXT, Call, Score, Session
 from trajkit.sources.exchange import exchange_of
+from trajkit.sources.files.exported import nested, nested_object
 from trajkit.sources.spans.session import session_of
 from trajkit.sources.spans.span import Span, listed, number_of, text_of
 from trajkit.sources.spans.targets import Targets
@@ -80,12 +80,12 @@ def _latest(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def _place(row: dict[str, Any]) -> tuple[datetime, datetime, str]:
     """The order of rows, which is the same whichever way they came: many start in one millisecond."""
-    start = time_of(row.get("start_time") or row.get("timestamp"), "start_time") or _EARLIEST
-    return start, time_of(row.get("end_time"), "end_time") or start, row["id"]
+    start = time_at(row.get("start_time") or row.get("timestamp"), "start_time") or _EARLIEST
+    return start, time_at(row.get("end_time"), "end_time") or start, row["id"]
 
 
 def _version(row: dict[str, Any]) -> datetime:
-    return time_of(row.get("event_ts") or row.get("updated_at"), "updated_at") or datetime(
+    return time_at(row.get("event_ts") or row.get("updated_at"), "updated_at") or datetime(
         1, 1, 1, tzinfo=UTC
     )
 
@@ -101,8 +101,8 @@ def _span(row: dict[str, Any]) -> Span:
         span_id=row["id"],
         parent_id=text_of(row.get("parent_observation_id")),
         name=name,
-        started_at=time_of(row.get("start_time"), f"{row['id']}.start_time"),
-        ended_at=time_of(row.get("end_time"), f"{row['id']}.end_time"),
+        started_at=time_at(row.get("start_time"), f"{row['id']}.start_time"),
+        ended_at=time_at(row.get("end_time"), f"{row['id']}.end_time"),
         attributes=attributes,
         is_error=row.get("level") == "ERROR",
         status=text_of(row.get("status_message")) or "",
@@ -111,7 +111,7 @@ def _span(row: dict[str, Any]) -> Span:
 
 def _filled(call: Call, row: dict[str, Any]) -> Call:
     """Return a call with what its observation says."""
-    request, response = _parsed(row.get("input")), _parsed(row.get("output"))
+    request, response = nested(row.get("input")), nested(row.get("output"))
     if (
         isinstance(response, dict)
         and "role" in response
@@ -125,13 +125,13 @@ def _filled(call: Call, row: dict[str, Any]) -> Call:
         # a text that is JSON, as a model writes where an object is asked of it, looks like an object
         answer = message(Role.ASSISTANT, compact(extra.pop("response")))
     tools = told.tools
-    if tools is None and (defined := _object(row.get("tool_definitions"), "tool_definitions")):
+    if tools is None and (defined := nested_object(row.get("tool_definitions"), "tool_definitions")):
         tools = tools_of([_tool(name, value) for name, value in defined.items()], "tool_definitions")
     usage = _numbers(row, "usage_details")
     n_input, n_output = _sum(usage, "input"), _sum(usage, "output")
     if usage.keys() - _COUNTED:
         extra["usage"] = usage
-    if metadata := _object(row.get("metadata"), "metadata"):
+    if metadata := nested_object(row.get("metadata"), "metadata"):
         extra["metadata"] = metadata
     if (version := number_of(row.get("prompt_version"))) is not None:
         extra["prompt_version"] = int(version)
@@ -151,14 +151,14 @@ def _filled(call: Call, row: dict[str, Any]) -> Call:
         n_output_tokens=told.n_output_tokens if n_output is None else n_output,
         cost_usd=_cost(row),
         finish_reason=told.finish_reason,
-        settings={**told.settings, **_object(row.get("model_parameters"), "model_parameters")} or None,
+        settings={**told.settings, **nested_object(row.get("model_parameters"), "model_parameters")} or None,
         extra=extra,
     )
 
 
 def _tool(name: str, value: Any) -> dict[str, Any]:
-    found = _object(value, f"tool_definitions.{name}")
-    parts = {key: _parsed(part) for key, part in found.items()}
+    found = nested_object(value, f"tool_definitions.{name}")
+    parts = {key: nested(part) for key, part in found.items()}
     return {"name": name, **{key: part for key, part in parts.items() if part is not None}}
 
 
@@ -193,7 +193,7 @@ def _scores(row: dict[str, Any], targets: Targets) -> Iterator[Score]:
         found = number_of(value)
     elif kind == "CORRECTION":
         tags["type"] = "correction"
-    at = time_of(row.get("timestamp") or row.get("created_at"), f"{row['id']}.timestamp")
+    at = time_at(row.get("timestamp") or row.get("created_at"), f"{row['id']}.timestamp")
     if at is None:
         raise BadDocument("a score without its time", f"{row['id']}.timestamp")
     call_id = targets.call_of(text_of(row.get("observation_id")), text_of(row.get("trace_id")))
@@ -228,7 +228,7 @@ def _origin(traces: Iterable[dict[str, Any]], said: Sequence[dict[str, Any]]) ->
     found: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     for row in traces:
-        metadata = {**_object(row.get("metadata"), "metadata"), **metadata}
+        metadata = {**nested_object(row.get("metadata"), "metadata"), **metadata}
     names = [text_of(row.get("name")) for row in traces]
     names += [text_of(row.get("trace_name")) for row in said]
     for name, value in (
@@ -241,40 +241,6 @@ def _origin(traces: Iterable[dict[str, Any]], said: Sequence[dict[str, Any]]) ->
     return found
 
 
-def time_of(value: Any, where: str) -> datetime | None:
-    """Return a time in any spelling of Langfuse's; UTC where none is said.
-
-    Raises:
-        BadDocument: It is none.
-    """
-    if value in (None, ""):
-        return None
-    try:
-        found = datetime.fromisoformat(text_at(value, where))
-    except ValueError:
-        raise BadDocument("not a time", where, shown(value)) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-
-
-def _parsed(value: Any) -> Any:
-    """Return the object or list that a text is in JSON; None for an empty text, others as they are."""
-    if not isinstance(value, str) or value[:1] not in ("{", "["):
-        return None if value == "" else value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-
-
-def _object(value: Any, where: str) -> dict[str, Any]:
-    found = _parsed(value)
-    if found in (None, []):  # Parquet has an empty map as a list
-        return {}
-    if not isinstance(found, dict):
-        raise BadDocument("not an object", where, shown(value))
-    return found
-
-
 def _numbers(row: dict[str, Any], name: str) -> dict[str, float]:
-    values = {key: number_of(value) for key, value in _object(row.get(name), name).items()}
+    values = {key: number_of(value) for key, value in nested_object(row.get(name), name).items()}
     return {key: value for key, value in values.items() if value is not None}

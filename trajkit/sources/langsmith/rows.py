@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trajkit.formats.chat_conversation import tools_of
-from trajkit.formats.document import BadDocument, shown, text_at
+from trajkit.formats.document import BadDocument, text_at, time_at
 from trajkit.sources.calls import Call, Score, Session
 from trajkit.sources.exchange import exchange_of
+from trajkit.sources.files.exported import nested, nested_object
 from trajkit.sources.spans.session import session_of
 from trajkit.sources.spans.span import Span, listed, number_of, text_of
 from trajkit.sources.spans.targets import Targets
@@ -81,8 +82,8 @@ def session_of_rows(name: str, parts: Mapping[str, Sequence[dict[str, Any]]], *,
 
 
 def _metadata(run: dict[str, Any]) -> dict[str, Any]:
-    found = _object(_object(run.get("extra"), "extra").get("metadata"), "extra.metadata")
-    return found or _object(run.get("metadata"), "metadata")
+    found = nested_object(nested_object(run.get("extra"), "extra").get("metadata"), "extra.metadata")
+    return found or nested_object(run.get("metadata"), "metadata")
 
 
 def _parent(run: dict[str, Any]) -> str | None:
@@ -106,8 +107,8 @@ def _span(run: dict[str, Any], runs: Mapping[str, dict[str, Any]]) -> Span:
         span_id=str(run["id"]),
         parent_id=_parent(run),
         name=text_of(run.get("name")) or "",
-        started_at=_time(run.get("start_time"), f"{run['id']}.start_time"),
-        ended_at=_time(run.get("end_time"), f"{run['id']}.end_time"),
+        started_at=time_at(run.get("start_time"), f"{run['id']}.start_time"),
+        ended_at=time_at(run.get("end_time"), f"{run['id']}.end_time"),
         attributes={**attributes, **({"agent.name": agent} if starts and agent else {})},
         is_error=error is not None or run.get("status") == "error",
         status=error or "",
@@ -117,8 +118,10 @@ def _span(run: dict[str, Any], runs: Mapping[str, dict[str, Any]]) -> Span:
 def _filled(call: Call, run: dict[str, Any]) -> Call:
     """Return a call with what its run says."""
     metadata = _metadata(run)
-    asked = _object(_object(run.get("extra"), "extra").get("invocation_params"), "extra.invocation_params")
-    told = exchange_of(_plain(_parsed(run.get("inputs"))), _plain(_parsed(run.get("outputs"))))
+    asked = nested_object(
+        nested_object(run.get("extra"), "extra").get("invocation_params"), "extra.invocation_params"
+    )
+    told = exchange_of(_plain(nested(run.get("inputs"))), _plain(nested(run.get("outputs"))))
     tools = told.tools or (
         tools_of(asked["tools"], "invocation_params.tools") if asked.get("tools") else None
     )
@@ -150,7 +153,7 @@ def _filled(call: Call, run: dict[str, Any]) -> Call:
 
 
 def _finish_reason(run: dict[str, Any]) -> str | None:
-    match _parsed(run.get("outputs")):
+    match nested(run.get("outputs")):
         case {"generations": [[{"generation_info": {"finish_reason": str(reason)}}, *_], *_]}:
             return reason
     return None
@@ -201,8 +204,8 @@ def _scores(row: dict[str, Any], runs: Mapping[str, dict[str, Any]], targets: Ta
     """Yield the scores of a row of feedback."""
     name, score_id = text_at(row.get("key"), f"{row['id']}.key"), str(row["id"])
     run_id = text_of(row.get("run_id"))
-    source = _object(row.get("feedback_source"), "feedback_source").get("type")
-    at = _time(row.get("created_at"), f"{row['id']}.created_at")
+    source = nested_object(row.get("feedback_source"), "feedback_source").get("type")
+    at = time_at(row.get("created_at"), f"{row['id']}.created_at")
     if at is None:
         raise BadDocument("feedback without its time", f"{row['id']}.created_at")
     trace_id = text_of(row.get("trace_id")) or str(runs.get(run_id or "", {}).get("trace_id"))
@@ -230,10 +233,10 @@ def _scores(row: dict[str, Any], runs: Mapping[str, dict[str, Any]], targets: Ta
 def _averages(run: dict[str, Any], told: set[tuple[str, str]], targets: Targets) -> Iterator[Score]:
     """Yield the averages of feedback that a run has; what of it came as feedback is left out."""
     run_id = str(run["id"])
-    at = _time(run.get("end_time") or run.get("start_time"), f"{run_id}.end_time") or datetime(
+    at = time_at(run.get("end_time") or run.get("start_time"), f"{run_id}.end_time") or datetime(
         1, 1, 1, tzinfo=UTC
     )
-    for name, stats in _object(run.get("feedback_stats"), "feedback_stats").items():
+    for name, stats in nested_object(run.get("feedback_stats"), "feedback_stats").items():
         if (run_id, name) in told or not isinstance(stats, dict):
             continue
         call_id = targets.call_of(run_id, str(run["trace_id"]))
@@ -247,32 +250,3 @@ def _averages(run: dict[str, Any], told: set[tuple[str, str]], targets: Targets)
                 yield Score(
                     name=name, value=found, score_id=score_id, call_id=call_id, created_at=at, tags=tags
                 )
-
-
-def _time(value: Any, where: str) -> datetime | None:
-    if value in (None, ""):
-        return None
-    try:
-        found = datetime.fromisoformat(text_at(value, where))
-    except ValueError:
-        raise BadDocument("not a time", where, shown(value)) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-
-
-def _parsed(value: Any) -> Any:
-    """Return the object that a text is: Parquet has objects as JSON."""
-    if not isinstance(value, str) or value[:1] not in ("{", "["):
-        return None if value == "" else value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-
-
-def _object(value: Any, where: str) -> dict[str, Any]:
-    found = _parsed(value)
-    if found in (None, []):
-        return {}
-    if not isinstance(found, dict):
-        raise BadDocument("not an object", where, shown(value))
-    return found

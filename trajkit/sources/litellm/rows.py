@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from trajkit.formats.document import BadDocument, object_at, shown, text_at
+from trajkit.formats.document import BadDocument, object_at, shown, text_at, time_at
 from trajkit.schema import Message, Role
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import CUT_TEXT, NO_SESSION, Call, Session
@@ -229,7 +228,7 @@ def _parsed(row: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("metadata", "response", "proxy_server_request"):
         found[name] = object_at(found[name] or {}, name)
     for name in ("startTime", "endTime"):
-        found[name] = _time(row.get(name), name)
+        found[name] = time_at(row.get(name), name)
     if found["startTime"] is None:
         raise BadDocument("no time", "startTime")
     for name, kind in (("spend", float), ("prompt_tokens", int), ("completion_tokens", int)):
@@ -248,17 +247,6 @@ def _json(value: Any, name: str) -> Any:
         return json.loads(value) if value else None
     except (ValueError, RecursionError):
         raise BadDocument("not JSON", name, shown(value)) from None
-
-
-def _time(value: Any, name: str) -> datetime | None:
-    """Return a time; the column has no zone, and is UTC."""
-    if value in (None, ""):
-        return None
-    try:
-        time = datetime.fromisoformat(text_at(value, name))
-    except ValueError:
-        raise BadDocument("not a time", name, shown(value)) from None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def _cost(value: Any, *, is_hit: bool) -> float | None:

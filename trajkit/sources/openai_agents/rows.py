@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from trajkit.formats.atif_parts import compact
 from trajkit.formats.chat_conversation import conversation_of, tools_of
-from trajkit.formats.document import BadDocument, part_of, shown
+from trajkit.formats.document import part_of, time_at
 from trajkit.formats.response_items import conversation_of_items
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
@@ -125,7 +124,7 @@ def _tells_more(span: JsonObject, data: JsonObject) -> bool:
 
 def _call(span: JsonObject, data: JsonObject, run: _Run) -> Call:
     where = str(span.get("id"))
-    start, end = (_time(span.get(name), f"{where}.{name}") for name in ("started_at", "ended_at"))
+    start, end = (time_at(span.get(name), f"{where}.{name}") for name in ("started_at", "ended_at"))
     is_response = data["type"] == "response"
     response = part_of(data, "response", where)
     config = response if is_response else part_of(data, "model_config", where)
@@ -202,15 +201,3 @@ def _error_text(error: Any) -> str:
         more = f" {compact(error['data'])}" if error.get("data") else ""
         return f"{error['message']}{more}"
     return compact(error)
-
-
-def _time(text: Any, where: str) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        raise BadDocument("not a time", where, shown(text)) from None
-    if at.tzinfo is None:
-        raise BadDocument("a time without an offset", where, shown(text))
-    return at
