@@ -108,7 +108,7 @@ def _sources_page(page: str) -> str:
     for name in FIELDS:
         cells = []
         for source in sources:
-            fact = source.fidelity[name]
+            fact = source.fact(name)
             mark = f"<sup>{notes.setdefault(fact.note, len(notes) + 1)}</sup>" if fact.note else ""
             cells.append(f"{fact.fate.value}{mark}")
         fields.append(f"| {name} | {' | '.join(cells)} |")

@@ -58,8 +58,8 @@ def source_named(name: str) -> Source:
             raise RequestError(f"the source {name!r} of {entry.value} cannot be loaded: {error}") from error
     if not isinstance(source, Source):
         raise RequestError(f"{name!r} is a {type(source).__name__} and no trajkit.sources.source.Source")
-    if unknown := source.fidelity.keys() ^ FIELDS.keys():
-        raise RequestError(f"the source {name!r} does not tell about exactly these fields: {sorted(unknown)}")
+    if unknown := source.fidelity.keys() - FIELDS.keys():
+        raise RequestError(f"the source {name!r} tells about unknown fields: {', '.join(sorted(unknown))}")
     return source
 
 

@@ -7,7 +7,7 @@ offers one as an entry point of the group `trajkit.sources`. `trajkit.testing.So
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -65,8 +65,12 @@ class Source:
     """Where its records are when no path is given; None where there is no such place."""
     is_personal: bool = False
     """Whether the records come from the user's own machine, so that they probably hold secrets."""
-    fidelity: Mapping[str, Fact]
-    """What becomes of each field of `FIELDS`."""
+    fidelity: Mapping[str, Fact] = field(default_factory=dict)
+    """What becomes of the fields of `FIELDS` that are not kept as they are; all others are."""
+
+    def fact(self, name: str) -> Fact:
+        """What becomes of a field of `FIELDS`."""
+        return self.fidelity.get(name, KEPT)
 
 
 def _of_steps(has: Callable[[Transition], bool]) -> Callable[[Episode], bool]:

@@ -34,7 +34,7 @@ from trajkit.sources.coding.lines import (
 from trajkit.sources.coding.tree import Entry, learn, named, run_of
 from trajkit.sources.files.found import Found
 from trajkit.sources.files.texts import read_json
-from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
 
 _NEWEST = 2
@@ -336,23 +336,13 @@ SOURCE = Source(
     default_place=_default_place,
     is_personal=True,
     fidelity={
-        "session": KEPT,
-        "sub-agents": KEPT,
         "prompt": kept("whole where requests are logged (2.1.3xx); before, without the system prompt"),
-        "answer": KEPT,
-        "tool calls": KEPT,
-        "tool results": KEPT,
         "tools offered": kept("where requests are logged (2.1.3xx)"),
         "thoughts": kept("as far as the API shows them"),
         "images and files": kept("that a file was there; not its bytes"),
-        "model": KEPT,
         "sampling settings": kept("where requests are logged (2.1.3xx)"),
-        "tokens": KEPT,
         "cost": kept("of each call up to version 1.0; later that of the session, in origin.cost_usd"),
-        "time": KEPT,
         "latency": changed("from the message before the answer to its last line"),
-        "finish reason": KEPT,
-        "failed calls": KEPT,
         "metrics": LOST,
         "comments": LOST,
         "tags and user": LOST,

@@ -34,7 +34,7 @@ from trajkit.sources.coding.lines import (
 )
 from trajkit.sources.coding.tree import Entry, run_of
 from trajkit.sources.files.found import Found
-from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
 
 Row = dict[str, Any]
@@ -344,23 +344,14 @@ SOURCE = Source(
     default_place=_default_place,
     is_personal=True,
     fidelity={
-        "session": KEPT,
-        "sub-agents": KEPT,
         "prompt": changed("the system prompt may have more than was sent; that of a summary is unknown"),
-        "answer": KEPT,
-        "tool calls": KEPT,
-        "tool results": KEPT,
         "tools offered": LOST,
         "thoughts": kept("their summary; the rest is encrypted"),
         "images and files": kept("that an image was there; not its bytes"),
-        "model": KEPT,
         "sampling settings": changed("only the effort of reasoning"),
-        "tokens": KEPT,
         "cost": LOST,
-        "time": KEPT,
         "latency": changed("from the item before the answer to its last item"),
         "finish reason": LOST,
-        "failed calls": KEPT,
         "metrics": LOST,
         "comments": LOST,
         "tags and user": LOST,

@@ -31,7 +31,7 @@ from trajkit.sources.coding.lines import (
 from trajkit.sources.coding.tree import Entry, run_of
 from trajkit.sources.files.found import Found
 from trajkit.sources.files.texts import json_of
-from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
 
 Row = dict[str, Any]
@@ -347,23 +347,11 @@ SOURCE = Source(
     default_place=_default_place,
     is_personal=True,
     fidelity={
-        "session": KEPT,
-        "sub-agents": KEPT,
         "prompt": changed("without the system prompt, which is not logged; that of a summary is unknown"),
-        "answer": KEPT,
-        "tool calls": KEPT,
-        "tool results": KEPT,
         "tools offered": LOST,
-        "thoughts": KEPT,
         "images and files": kept("that a file was there; not its bytes"),
-        "model": KEPT,
         "sampling settings": LOST,
-        "tokens": KEPT,
-        "cost": KEPT,
-        "time": KEPT,
         "latency": changed("from the message's time to the last part of the answer"),
-        "finish reason": KEPT,
-        "failed calls": KEPT,
         "metrics": LOST,
         "comments": LOST,
         "tags and user": LOST,

@@ -29,7 +29,7 @@ from trajkit.sources.coding.lines import (
 )
 from trajkit.sources.coding.tree import Entry, run_of
 from trajkit.sources.files.found import Found
-from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
 
 Row = dict[str, Any]
@@ -244,23 +244,12 @@ SOURCE = Source(
     default_place=_default_place,
     is_personal=True,
     fidelity={
-        "session": KEPT,
         "sub-agents": kept("each branch is an episode beside its session; pi has no sub-agents"),
         "prompt": changed("without the system prompt, which is not logged"),
-        "answer": KEPT,
-        "tool calls": KEPT,
-        "tool results": KEPT,
         "tools offered": LOST,
-        "thoughts": KEPT,
         "images and files": kept("that an image was there; not its bytes"),
-        "model": KEPT,
         "sampling settings": changed("only the level of thinking"),
-        "tokens": KEPT,
-        "cost": KEPT,
-        "time": KEPT,
         "latency": changed("from the message before the answer to its entry"),
-        "finish reason": KEPT,
-        "failed calls": KEPT,
         "metrics": LOST,
         "comments": LOST,
         "tags and user": LOST,

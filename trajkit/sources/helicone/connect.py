@@ -12,7 +12,7 @@ from trajkit.sources.files.exported import SUFFIXES, rows_in, suffix_of
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.walk import files_under
 from trajkit.sources.helicone.rows import session_id_of, session_of_rows
-from trajkit.sources.source import KEPT, LOST, Source, kept
+from trajkit.sources.source import LOST, Source, kept
 from trajkit.sources.wish import Wish
 
 
@@ -56,19 +56,9 @@ SOURCE = Source(
         "sub-agents": LOST,
         "prompt": kept("where the export has the bodies"),
         "answer": kept("where the export has the bodies"),
-        "tool calls": KEPT,
         "tool results": kept("those that a later prompt has"),
-        "tools offered": KEPT,
         "thoughts": kept("where the model's API gives them"),
         "images and files": kept("those that are in the request"),
-        "model": KEPT,
-        "sampling settings": KEPT,
-        "tokens": KEPT,
-        "cost": KEPT,
-        "time": KEPT,
-        "latency": KEPT,
-        "finish reason": KEPT,
-        "failed calls": KEPT,
         "metrics": kept("scores, and feedback as `rating`"),
         "comments": LOST,
         "tags and user": kept("properties are tags"),

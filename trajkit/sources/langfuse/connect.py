@@ -12,7 +12,7 @@ from trajkit.sources.calls import Gathered, found_of
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.langfuse import api, files, tables
 from trajkit.sources.langfuse.rows import OBSERVATION, SCORE, TRACE, session_of_rows
-from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.spans.span import text_of
 from trajkit.sources.wish import Wish
 
@@ -79,23 +79,13 @@ SOURCE = Source(
         "session": kept("`session_id` of the trace, else each trace is an episode"),
         "sub-agents": kept("an AGENT observation in another"),
         "prompt": kept("where `input` is messages, a request of a model's API, or a text"),
-        "answer": KEPT,
-        "tool calls": KEPT,
         "tool results": kept("those that a later prompt has"),
         "tools offered": kept("where `input` or `tool_definitions` has them"),
         "thoughts": kept("where the client logs them"),
         "images and files": changed("references: Langfuse keeps them in its media storage"),
-        "model": KEPT,
-        "sampling settings": KEPT,
-        "tokens": KEPT,
-        "cost": KEPT,
-        "time": KEPT,
-        "latency": KEPT,
         "finish reason": kept("where `output` is the whole answer of a model's API"),
-        "failed calls": KEPT,
         "metrics": kept("NUMERIC and BOOLEAN scores"),
         "comments": kept("CATEGORICAL and TEXT scores, and comments of scores"),
-        "tags and user": KEPT,
         "task and seed": LOST,
         "token ids": LOST,
     },

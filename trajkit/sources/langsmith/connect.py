@@ -13,7 +13,7 @@ from trajkit.sources.files.exported import SUFFIXES, rows_in, suffix_of
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.walk import files_under
 from trajkit.sources.langsmith.rows import FEEDBACK, RUN, session_of_rows, thread_of
-from trajkit.sources.source import KEPT, LOST, Source, kept
+from trajkit.sources.source import LOST, Source, kept
 from trajkit.sources.wish import Wish
 
 _NO_CALL = "no call of a model in it"
@@ -87,24 +87,11 @@ SOURCE = Source(
     fidelity={
         "session": kept("`session_id`, `thread_id` or `conversation_id` of the metadata"),
         "sub-agents": kept("where LangChain names the agent (`lc_agent_name`)"),
-        "prompt": KEPT,
-        "answer": KEPT,
-        "tool calls": KEPT,
         "tool results": kept("those that a later prompt has"),
         "tools offered": kept("where `invocation_params` or the inputs have them"),
         "thoughts": kept("where the model's API gives them"),
         "images and files": kept("those that are in messages"),
-        "model": KEPT,
-        "sampling settings": KEPT,
-        "tokens": KEPT,
-        "cost": KEPT,
-        "time": KEPT,
-        "latency": KEPT,
-        "finish reason": KEPT,
-        "failed calls": KEPT,
         "metrics": kept("feedback with a score, else the averages of the run"),
-        "comments": KEPT,
-        "tags and user": KEPT,
         "task and seed": LOST,
         "token ids": LOST,
     },

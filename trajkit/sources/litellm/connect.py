@@ -20,7 +20,7 @@ from trajkit.sources.files.importing import is_url, shown_place
 from trajkit.sources.files.texts import lines_of, opened, value_of
 from trajkit.sources.files.walk import files_under, shown_path
 from trajkit.sources.litellm.rows import NEEDED, NO_CALL, is_call, session_name, session_of
-from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
 
 TABLE = "LiteLLM_SpendLogs"
@@ -213,14 +213,9 @@ def _fidelity() -> Mapping[str, Any]:
         "tools offered": kept(stored),
         "thoughts": kept(stored),
         "images and files": kept(stored),
-        "model": KEPT,
         "sampling settings": kept(stored),
-        "tokens": KEPT,
         "cost": kept("where LiteLLM knows the price"),
-        "time": KEPT,
-        "latency": KEPT,
         "finish reason": kept(stored),
-        "failed calls": KEPT,
         "metrics": LOST,
         "comments": LOST,
         "tags and user": changed("a:b and a=b have a value, other tags are true"),
@@ -231,7 +226,7 @@ def _fidelity() -> Mapping[str, Any]:
 
 SOURCE = Source(
     name="litellm",
-    about="Spend logs of the LiteLLM proxy: its Postgres, or a JSONL or CSV file of the table.",
+    about="spend logs of the LiteLLM proxy: its Postgres, or a JSONL or CSV file of the table",
     read=read,
     recognises=recognises,
     fidelity=_fidelity(),

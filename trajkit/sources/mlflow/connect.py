@@ -13,7 +13,7 @@ from trajkit.sources.calls import found_of
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.mlflow import api, tables
 from trajkit.sources.mlflow.rows import SCORER, session_of_traces
-from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.sqlite_file import has_tables, options_of, path_of
 from trajkit.sources.wish import Wish
 
@@ -63,24 +63,12 @@ SOURCE = Source(
     fidelity={
         "session": kept("`mlflow.trace.session`, else each trace is an episode"),
         "sub-agents": kept("an agent's span in that of another"),
-        "prompt": KEPT,
-        "answer": KEPT,
-        "tool calls": KEPT,
         "tool results": kept("those that a later prompt has"),
-        "tools offered": KEPT,
         "thoughts": kept("where the model's API gives them"),
         "images and files": changed("references: MLflow keeps them as attachments"),
-        "model": KEPT,
-        "sampling settings": KEPT,
-        "tokens": KEPT,
         "cost": kept("where MLflow knows the model's price"),
-        "time": KEPT,
-        "latency": KEPT,
-        "finish reason": KEPT,
-        "failed calls": KEPT,
         "metrics": kept("feedback that is a number or a boolean"),
         "comments": kept("feedback that is a text, reasons and expectations"),
-        "tags and user": KEPT,
         "task and seed": LOST,
         "token ids": LOST,
     },

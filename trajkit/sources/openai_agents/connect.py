@@ -14,7 +14,7 @@ from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import lines_of, opened, value_of
 from trajkit.sources.files.walk import files_under, shown_path
 from trajkit.sources.openai_agents.rows import session_of
-from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
 
 NAME = "openai-agents"
@@ -105,19 +105,10 @@ SOURCE = Source(
         "sub-agents": kept("agents as tools, and agents that a run is handed to"),
         "prompt": kept("response spans: where the processor writes `input` and `response`"),
         "answer": kept("response spans: where the processor writes `response`"),
-        "tool calls": KEPT,
-        "tool results": KEPT,
         "tools offered": kept("of response spans; generation spans do not have them"),
         "thoughts": kept("where the provider gives them"),
-        "images and files": KEPT,
-        "model": KEPT,
-        "sampling settings": KEPT,
-        "tokens": KEPT,
         "cost": LOST,
-        "time": KEPT,
-        "latency": KEPT,
         "finish reason": LOST,
-        "failed calls": KEPT,
         "metrics": LOST,
         "comments": LOST,
         "tags and user": changed("texts in the metadata of the trace"),

@@ -17,7 +17,7 @@ from trajkit.sources.files.walk import files_under, shown_path
 from trajkit.sources.otel.otlp import METRICS, Row, is_request, requests_of_protobuf, rows_of
 from trajkit.sources.otel.rows import found_in
 from trajkit.sources.otel.table import rows_of_table
-from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
 
 NAME = "otel"
@@ -125,19 +125,10 @@ SOURCE = Source(
         "sub-agents": kept("agents inside agents"),
         "prompt": kept("where the instrumentation records content"),
         "answer": kept("where the instrumentation records content"),
-        "tool calls": KEPT,
         "tool results": kept("those that a later prompt has"),
         "tools offered": kept("gen_ai.tool.definitions, llm.tools, llm.request.functions"),
-        "thoughts": KEPT,
         "images and files": changed("the address; bytes are left out"),
-        "model": KEPT,
-        "sampling settings": KEPT,
-        "tokens": KEPT,
         "cost": kept("llm.cost.total or gen_ai.usage.cost"),
-        "time": KEPT,
-        "latency": KEPT,
-        "finish reason": KEPT,
-        "failed calls": KEPT,
         "metrics": kept("events gen_ai.evaluation.result"),
         "comments": kept("labels and explanations of such events"),
         "tags and user": kept("tag.tags and user.id"),

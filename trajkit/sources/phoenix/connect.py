@@ -13,7 +13,7 @@ from trajkit.sources.calls import found_of
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.phoenix import api, tables
 from trajkit.sources.phoenix.rows import Group, session_of_group
-from trajkit.sources.source import KEPT, LOST, Source, kept
+from trajkit.sources.source import LOST, Source, kept
 from trajkit.sources.sqlite_file import has_tables, options_of, path_of
 from trajkit.sources.wish import Wish
 
@@ -52,24 +52,12 @@ SOURCE = Source(
     fidelity={
         "session": kept("`session.id`, else each trace is an episode"),
         "sub-agents": kept("an agent's span in that of another"),
-        "prompt": KEPT,
-        "answer": KEPT,
-        "tool calls": KEPT,
         "tool results": kept("those that a later prompt has"),
-        "tools offered": KEPT,
         "thoughts": kept("where the instrumentation logs them"),
-        "images and files": KEPT,
-        "model": KEPT,
-        "sampling settings": KEPT,
-        "tokens": KEPT,
         "cost": kept("from the database, where Phoenix knows the model's price"),
-        "time": KEPT,
-        "latency": KEPT,
         "finish reason": kept("since `llm.finish_reason`"),
-        "failed calls": KEPT,
         "metrics": kept("annotations with a score, but those of documents"),
         "comments": kept("labels without a score, explanations and notes"),
-        "tags and user": KEPT,
         "task and seed": LOST,
         "token ids": LOST,
     },

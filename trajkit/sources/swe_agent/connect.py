@@ -13,7 +13,7 @@ from trajkit.sources.calls import found_of
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import read_json
 from trajkit.sources.files.walk import files_under, shown_path
-from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.swe_agent.rows import Verdict, instance_of, is_trajectory, session_of
 from trajkit.sources.wish import Wish
 
@@ -109,14 +109,9 @@ SOURCE = Source(
         "session": kept("the name of the instance"),
         "sub-agents": LOST,
         "prompt": kept("of SWE-agent before 1.0 from its history, which may have been shortened"),
-        "answer": KEPT,
         "tool calls": kept("where the agent calls tools and does not write commands in its text"),
-        "tool results": KEPT,
         "tools offered": LOST,
         "thoughts": kept("where the model gives them apart from its answer"),
-        "images and files": KEPT,
-        "model": KEPT,
-        "sampling settings": KEPT,
         "tokens": kept("per call of mini-swe-agent; SWE-agent counts them per instance, in `origin`"),
         "cost": kept("per call of mini-swe-agent; SWE-agent counts it per instance, in `origin`"),
         "time": changed("mini-swe-agent: when the answer came; SWE-agent has no times"),

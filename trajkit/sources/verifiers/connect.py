@@ -14,7 +14,7 @@ from trajkit.sources.files.documents import LINES
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import lines_of, opened, read_json, value_of
 from trajkit.sources.files.walk import files_under, shown_path
-from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.verifiers.graph import is_graph, session_of_graph
 from trajkit.sources.verifiers.rows import is_row, session_of_row
 from trajkit.sources.wish import Wish
@@ -91,15 +91,6 @@ SOURCE = Source(
     fidelity={
         "session": kept("the id of the episode; in results.jsonl example and line, as rows have no id"),
         "sub-agents": kept("in traces.jsonl: the traces of further agents"),
-        "prompt": KEPT,
-        "answer": KEPT,
-        "tool calls": KEPT,
-        "tool results": KEPT,
-        "tools offered": KEPT,
-        "thoughts": KEPT,
-        "images and files": KEPT,
-        "model": KEPT,
-        "sampling settings": KEPT,
         "tokens": kept(
             "in traces.jsonl, and with a saved trajectory; else of the whole rollout, in `origin`"
         ),
@@ -108,7 +99,6 @@ SOURCE = Source(
         "latency": kept("not in results.jsonl until 0.1.9"),
         "finish reason": kept("in traces.jsonl, and with a saved trajectory"),
         "failed calls": kept("in traces.jsonl; of results.jsonl the error of the rollout, in `origin`"),
-        "metrics": KEPT,
         "comments": LOST,
         "tags and user": LOST,
         "task and seed": changed("the task is the key of the task or the number of the example; no seed"),
