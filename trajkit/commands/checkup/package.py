@@ -35,6 +35,7 @@ PURPOSES = {
     "tinker": "`trajkit rl tinker`",
     "trl": "`trajkit dpo local`, `trajkit kto local`",
     "tokens": "`trajkit tokens`",
+    "otel": "`trajkit receive`, traces as protobuf",
     "report": "charts",
     "hf": "Hugging Face datasets in Python",
     "hub": "`trajkit push`, `trajkit pull`",
