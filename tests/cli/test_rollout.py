@@ -162,6 +162,7 @@ def test_a_store_that_exists_is_refused_before_anything_is_played(elsewhere, cap
 def test_it_plays_through_the_local_stack_as_the_readme_has_it(in_stack_folder, tmp_path, ask, capsys):
     store = tmp_path / "store"
     arguments = ["--task", "goto", "--variant", "history_and_reasoning", "--seeds", "0:3", "-o", str(store)]
+    arguments += ["--max-steps", "6"]
     assert run(["rollout", "babyai", *arguments, "--concurrency", "50"]) == 0
     printed = capsys.readouterr()
     (row,) = printed.out.splitlines()[2:]
@@ -200,7 +201,7 @@ def test_a_model_that_is_down_ends_the_run_with_code_4(in_stack_folder, tmp_path
 
 def test_ctrl_c_leaves_feedback_of_finished_episodes_only_and_no_store(in_stack_folder, ask):
     command = [sys.executable, "-m", "trajkit", "rollout", "babyai", "--variant", "history_and_reasoning"]
-    command += ["--episodes", "100", "--concurrency", "8", "--json", "-o", "store"]
+    command += ["--task", "goto", "--max-steps", "4", "--episodes", "100", "--concurrency", "8", "--json", "-o", "store"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -210,7 +211,7 @@ def test_ctrl_c_leaves_feedback_of_finished_episodes_only_and_no_store(in_stack_
         out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     lines = [json.loads(line) for line in (first + out).splitlines()]
-    assert f"{len(lines)} of 500 episodes finished and logged; the others have no feedback" in err
+    assert f"{len(lines)} of 100 episodes finished and logged; the others have no feedback" in err
     assert "no store was written; the same command plays the rest" in err
     assert err.splitlines()[-1] == "error: stopped"
     assert "Traceback" not in err

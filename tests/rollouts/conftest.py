@@ -88,6 +88,7 @@ def nobody() -> str:
 EVERYTHING = {
     "tasks": ("all",),
     "seeds": "0:3",
+    "max_steps": 36,
     "purpose": "eval",
     "concurrency": 50,
 }
