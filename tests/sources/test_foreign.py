@@ -129,6 +129,9 @@ def test_langsmith_has_what_the_client_posted_and_patched(tmp_path: Path) -> Non
     path.write_text("".join(json.dumps(run) + "\n" for run in runs.values()))
     (episode,) = episodes("langsmith", path)
     (step,) = episode.steps
+    answered = tmp_path / "runs.json"
+    answered.write_text(json.dumps({"runs": list(runs.values()), "cursors": {}}))
+    assert episodes("langsmith", answered) == [episode]
     assert (said(episode, 0), texts(step.completion)) == (["howdy"], ["Howdy! How can I assist you today?"])
     assert (step.n_input_tokens, step.n_output_tokens) == (9, 9)
 
@@ -208,6 +211,21 @@ def test_a_span_may_have_its_messages_in_one_text(tmp_path: Path, attributes: di
     path.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}))
     (episode,) = episodes("otel", path)
     assert (said(episode, 0), texts(episode.steps[0].completion)) == (["hi"], ["ok"])
+
+
+def test_a_generation_of_the_agents_sdk_may_have_texts(tmp_path: Path) -> None:
+    data = {"type": "generation", "input": "hi", "output": "hello", "model": "m"}
+    span = {
+        "object": "trace.span",
+        "id": "span_1",
+        "trace_id": "trace_1",
+        "parent_id": None,
+        "span_data": data,
+    }
+    path = tmp_path / "spans.jsonl"
+    path.write_text(json.dumps(span) + "\n")
+    (episode,) = episodes("openai-agents", path)
+    assert (said(episode, 0), texts(episode.steps[0].completion)) == (["hi"], ["hello"])
 
 
 def test_an_answer_of_the_responses_api_says_the_instructions_and_tools() -> None:

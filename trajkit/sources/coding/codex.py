@@ -42,7 +42,10 @@ Row = dict[str, Any]
 _INTERNAL = ("internal_chat_message_metadata_passthrough", "metadata")
 """Fields of an item that the model does not see."""
 _EFFORT = ("effort", "summary", "personality")
-_ITEMS = ("message", "reasoning", "function_call", "function_call_output", "local_shell_call")
+_ITEMS = (
+    *("message", "reasoning", "function_call", "function_call_output", "local_shell_call"),
+    *("custom_tool_call", "custom_tool_call_output"),
+)
 """Items of files of before September 2025."""
 
 
