@@ -1,7 +1,7 @@
 """Read the request and the answer of a model's API, as systems log them, whatever the API is.
 
 Known are OpenAI's chat, completions and Responses APIs and what imitates them, Anthropic's messages, Gemini's
-contents, Bedrock's Converse, messages of LangChain, and plain texts.
+contents, Bedrock's Converse, messages of LangChain and of OpenTelemetry, and plain texts.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from trajkit.formats.response_items import conversation_of_items, item_of, messa
 from trajkit.schema import Message, Role, ToolCallBlock
 from trajkit.schema.base import JsonObject
 from trajkit.schema.content import message
+from trajkit.sources.spans.call import of_parts
 
 _CONTENT = (
     "messages",
@@ -63,16 +64,19 @@ def exchange_of(request: Any, response: Any) -> Exchange:
         request: JSON; None when it was not logged.
         response: JSON; None when there is none.
     """
-    asked = request if isinstance(request, dict) else {}
+    request, offered = _without_tools(request)
+    asked = {"tools": offered} if offered else request if isinstance(request, dict) else {}
     said = response if isinstance(response, dict) else {}
     extra: JsonObject = {}
     prompt, answer, tools = None, None, None
     with suppress(BadDocument, ValidationError):
         prompt = _prompt(request)
+        if prompt is not None and said.get("object") == "response" and "instructions" not in asked:
+            prompt = (*_system(said.get("instructions")), *prompt)
     with suppress(BadDocument, ValidationError):
         answer = _answer(response, prompt)
     with suppress(BadDocument, ValidationError):
-        tools = tools_of(_tools(asked), "request.tools")
+        tools = tools_of(_tools(asked) or _tools(said), "request.tools")
     if prompt is None and request not in (None, "", {}, []):
         extra["request"] = request
     elif tools is None and asked.get("tools"):
@@ -88,7 +92,7 @@ def exchange_of(request: Any, response: Any) -> Exchange:
         tools=tools,
         model_name=_text(said.get("model") or asked.get("model") or asked.get("modelId")),
         settings=_settings(asked) if prompt is not None else {},
-        finish_reason=_finish_reason(said, answer),
+        finish_reason=_finish_reason(response, answer),
         n_input_tokens=_count(usage, "prompt_tokens", "input_tokens", "inputTokens", "prompt_token_count"),
         n_output_tokens=_count(
             usage, "completion_tokens", "output_tokens", "outputTokens", "candidates_token_count"
@@ -145,7 +149,7 @@ def _answer(response: Any, prompt: Sequence[Message] | None) -> Message | None:
                 if isinstance(one, ToolCallBlock)
             }
             return next(iter(messages_of_items([item_of(each, names) for each in items])), None)
-        case {"candidates": [{"content": dict() as content}, *_]}:
+        case {"candidates": [{"content": dict() as content}, *_]} | {"content": {"parts": _} as content}:
             sent = _of_gemini([content])[-1]
         case {"generations": [[{"message": dict() as sent}, *_], *_]}:
             pass
@@ -167,7 +171,31 @@ _OF_A_MESSAGE = ("content", "tool_calls", "reasoning_content", "reasoning", "ref
 def _conversation(sent: Sequence[Any]) -> tuple[Message, ...]:
     if any(isinstance(one, dict) and one.get("type") == "function_call_output" for one in sent):
         return tuple(conversation_of_items(sent))
-    return tuple(conversation_of([_respelled(one) for one in sent], "request.messages"))
+    said = [each for one in sent for each in (of_parts(one) if _has_parts(one) else [_respelled(one)])]
+    return tuple(conversation_of(said, "request.messages"))
+
+
+def _has_parts(one: Any) -> bool:
+    """Whether a message is of the form that OpenTelemetry defines."""
+    parts = one.get("parts") if isinstance(one, dict) and "content" not in one else None
+    return isinstance(parts, list) and all(isinstance(part, dict) and "type" in part for part in parts)
+
+
+def _without_tools(request: Any) -> tuple[Any, list[Any]]:
+    """Take the tools out of a list of messages: Langfuse's client for LangChain puts them behind it."""
+    if not isinstance(request, list):
+        return request, []
+    tools = [one["content"] for one in request if _is_tool(one)]
+    return [one for one in request if not _is_tool(one)] if tools else request, tools
+
+
+def _is_tool(one: Any) -> bool:
+    match one:
+        case {"role": "tool", "content": {"function": {"name": str(), "parameters": dict()}}}:
+            return True
+        case {"role": "tool", "content": {"name": str(), "parameters": dict()} | {"input_schema": dict()}}:
+            return True
+    return False
 
 
 def _system(text: Any) -> tuple[Message, ...]:
@@ -293,13 +321,15 @@ def _settings(request: Mapping[str, Any]) -> JsonObject:
     }
 
 
-def _finish_reason(said: Mapping[str, Any], answer: Message | None) -> str | None:
-    match said:
-        case {"choices": [{"finish_reason": str(reason)}, *_]}:
+def _finish_reason(response: Any, answer: Message | None) -> str | None:
+    match response:
+        case {"choices": [{"finish_reason": str(reason)}, *_]} | [{"finish_reason": str(reason)}]:
             return reason
         case {"stop_reason": str(reason)} | {"stopReason": str(reason)}:
             return _REASONS.get(reason, reason)
         case {"candidates": [{"finish_reason": str(reason)} | {"finishReason": str(reason)}, *_]}:
+            return reason.lower()
+        case {"content": {"parts": _}, "finish_reason": str(reason)}:
             return reason.lower()
         case {"output": [*_], "status": "completed"} if answer is not None:
             return "tool_calls" if any(isinstance(one, ToolCallBlock) for one in answer.content) else "stop"

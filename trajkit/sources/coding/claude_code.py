@@ -162,7 +162,8 @@ class _Log:
             if line.get(name) and not line.get("isSidechain"):
                 self._origin.setdefault(key, line[name])
         uuid, parent = str(line["uuid"]), line.get("parentUuid") or line.get("logicalParentUuid")
-        run = line.get("agentId") or agent
+        # a line of the session's own may name the agent whose result it is
+        run = agent if line.get("isSidechain") is False else line.get("agentId") or agent
         if run is None and line.get("isSidechain"):
             run = self._run.get(str(parent)) or f"sidechain-{len(self._runs)}"
         self._run[uuid] = run

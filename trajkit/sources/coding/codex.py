@@ -42,6 +42,11 @@ Row = dict[str, Any]
 _INTERNAL = ("internal_chat_message_metadata_passthrough", "metadata")
 """Fields of an item that the model does not see."""
 _EFFORT = ("effort", "summary", "personality")
+_ITEMS = (
+    *("message", "reasoning", "function_call", "function_call_output", "local_shell_call"),
+    *("custom_tool_call", "custom_tool_call_output"),
+)
+"""Items of files of before September 2025."""
 
 
 def read(path: str, _wish: Wish) -> Iterator[Found]:
@@ -69,7 +74,7 @@ def read(path: str, _wish: Wish) -> Iterator[Found]:
 def _ids(path: Path, place: Place) -> tuple[str, str | None]:
     """The id of a file's session, and that of the session that started it."""
     try:
-        meta = part_of(next(iter(Lines(path, place)), {}), "payload")
+        meta = part_of(_wrapped(next(iter(Lines(path, place)), {})), "payload")
     except BadDocument:
         meta = {}  # it is read again, and refused
     name = meta.get("id")
@@ -161,6 +166,7 @@ class _Log:
         Raises:
             BadDocument: It is not as Codex writes it.
         """
+        line = _wrapped(line)
         kind, payload = line.get("type"), part_of(line, "payload")
         if not self.session_id and kind != "session_meta":
             raise BadDocument(
@@ -317,6 +323,17 @@ class _Log:
         self._new(at, call=call)
 
 
+def _wrapped(line: Row) -> Row:
+    """Return a line as Codex writes it since September 2025; before, items stood in a file by themselves."""
+    if "payload" in line or "record_type" in line:
+        return line
+    if "type" not in line and "id" in line and "timestamp" in line:
+        return {"type": "session_meta", "payload": line, "timestamp": line["timestamp"]}
+    if line.get("type") in _ITEMS:
+        return {"type": "response_item", "payload": line, "timestamp": line.get("timestamp")}
+    return line
+
+
 def _respelled(item: Row) -> Row:
     """Return an item, a call with a text or of the shell as a call of a function."""
     match item.get("type"):
@@ -340,7 +357,12 @@ SOURCE = Source(
     name="codex",
     about="sessions of Codex, with sub-agents and branches",
     read=read,
-    recognises=looks_like(lambda line: line.get("type") == "session_meta" and "payload" in line),
+    recognises=looks_like(
+        lambda line: (
+            (line.get("type") == "session_meta" and "payload" in line)
+            or ("instructions" in line and {"id", "timestamp"} <= line.keys() and "type" not in line)
+        )
+    ),
     default_place=_default_place,
     is_personal=True,
     fidelity={

@@ -75,9 +75,10 @@ def _values(file: IO[bytes] | gzip.GzipFile, suffix: str) -> Iterator[tuple[int,
             if len(data) > MOST_BYTES:
                 raise BadDocument(f"longer than {MOST_BYTES // 1_000_000} MB: export JSONL or Parquet")
             rows = json_of(data, is_last_line=True)
-            if isinstance(rows, dict):  # as an API answers
+            if isinstance(rows, dict):  # as an API answers, or one row
                 rows = next(
-                    (rows[name] for name in ("data", "rows") if isinstance(rows.get(name), list)), rows
+                    (rows[name] for name in ("data", "rows", "runs") if isinstance(rows.get(name), list)),
+                    [rows],
                 )
             if not isinstance(rows, list):
                 raise BadDocument("not a list", value=shown(rows))

@@ -82,7 +82,7 @@ def _by_page(web: Web, since: datetime | None) -> Iterator[tuple[str, dict[str, 
         if "sessionId" in one:
             traces = list(_pages(web, f"{_API}/traces", {"fields": "core,io", **one}))
         else:
-            traces = [_row(web.get(f"{_API}/traces/{one['traceId']}"))]
+            traces = [row_of(web.get(f"{_API}/traces/{one['traceId']}"))]
         for trace in traces:
             yield TRACE, trace
             for row in _pages(web, f"{_API}/observations", {"traceId": trace["id"]}):
@@ -142,10 +142,10 @@ def _data(answer: dict[str, Any], path: str) -> list[dict[str, Any]]:
         raise ServiceError(
             f"Langfuse answered {path} without a list", hint="known is the API of Langfuse 3 and 4"
         )
-    return [_row(one) for one in rows]
+    return [row_of(one) for one in rows]
 
 
-def _row(sent: dict[str, Any]) -> dict[str, Any]:
+def row_of(sent: dict[str, Any]) -> dict[str, Any]:
     """Return an object of the API with the names of the export."""
     row = {re.sub(r"(?<=[a-z])([A-Z])", lambda one: f"_{one[1].lower()}", name): sent[name] for name in sent}
     if "model" in row:

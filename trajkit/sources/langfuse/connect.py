@@ -72,7 +72,7 @@ def _recognises(place: str) -> bool:
 
 SOURCE = Source(
     name="langfuse",
-    about="sessions of Langfuse: its blob storage export, its API, or its ClickHouse tables",
+    about="sessions of Langfuse: its export, traces as JSON, its API, or its ClickHouse tables",
     read=read,
     recognises=_recognises,
     fidelity={

@@ -1,4 +1,4 @@
-"""Read the spend logs of the LiteLLM proxy: the table in Postgres, or a JSONL or CSV file of its rows."""
+"""Read the spend logs of the LiteLLM proxy: the table in Postgres, or its rows as JSON, JSONL or CSV."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from trajkit.errors import RequestError
 from trajkit.formats.document import BadDocument, object_at
 from trajkit.sources.calls import Gathered, found_of
+from trajkit.sources.files.exported import rows_in
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
 from trajkit.sources.files.importing import is_url, shown_place
 from trajkit.sources.files.texts import lines_of, opened, value_of
@@ -24,7 +25,7 @@ from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
 
 TABLE = "LiteLLM_SpendLogs"
-_SUFFIXES = (".jsonl", ".ndjson", ".csv")
+_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv")
 _OF_LIBPQ = frozenset(
     {"host", "port", "user", "password", "dbname", "sslmode", "sslrootcert", "sslcert", "sslkey", "options"}
 )
@@ -61,18 +62,30 @@ def _found(name: str, rows: list[dict[str, Any]], place: str) -> Found:
 
 def _gather(file: Path, shown: str, within: Path | None, gathered: Gathered) -> Iterator[Found]:
     """Keep the rows of a file; yield what is wrong with them."""
+    if file.suffix == ".json":
+        for found in rows_in(file, within or file):
+            if isinstance(found, Found):
+                yield found
+            elif (problem := _keep(*found, gathered)) is not None:
+                yield problem
+        return
     rows = _csv_rows(file, within) if file.suffix == ".csv" else _json_rows(file, within)
     try:
         for number, row in rows:
             if isinstance(row, BadDocument):
                 yield Found(f"{shown}:{number}", problem=row.problem)
-            elif lacking := [name for name in NEEDED if name not in row]:
-                problem = BadDocument(f"no row of {TABLE}", lacking[0]).problem
-                yield Found(f"{shown}:{number}", problem=problem)
-            else:
-                gathered.add(session_name(row), row)
+            elif (problem := _keep(f"{shown}:{number}", row, gathered)) is not None:
+                yield problem
     except BadDocument as error:
         yield Found(shown, problem=error.problem)
+
+
+def _keep(place: str, row: dict[str, Any], gathered: Gathered) -> Found | None:
+    """Keep a row, or return what is wrong with it."""
+    if lacking := [name for name in NEEDED if name not in row]:
+        return Found(place, problem=BadDocument(f"no row of {TABLE}", lacking[0]).problem)
+    gathered.add(session_name(row), row)
+    return None
 
 
 def _json_rows(file: Path, within: Path | None) -> Iterator[tuple[int, dict[str, Any] | BadDocument]]:
@@ -226,7 +239,7 @@ def _fidelity() -> Mapping[str, Any]:
 
 SOURCE = Source(
     name="litellm",
-    about="spend logs of the LiteLLM proxy: its Postgres, or a JSONL or CSV file of the table",
+    about="spend logs of the LiteLLM proxy: its Postgres, or a JSON, JSONL or CSV file of the table",
     read=read,
     recognises=recognises,
     fidelity=_fidelity(),

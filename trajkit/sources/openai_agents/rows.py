@@ -159,12 +159,16 @@ def _call(span: JsonObject, data: JsonObject, run: _Run) -> Call:
 def _generated(data: JsonObject, _: JsonObject, where: str) -> tuple[list[Message] | None, Message | None]:
     sent, said = data.get("input"), data.get("output")
     prompt = None if sent is None else conversation_of(_bare(sent), f"{where}.input")
+    if isinstance(said, str):
+        said = [{"role": "assistant", "content": said}]
     answers = conversation_of(_bare(said), f"{where}.output") if said else []
     return prompt, answers[0] if answers else None
 
 
 def _bare(messages: Any) -> Any:
-    """Messages without the fields that a client writes as null."""
+    """Messages without the fields that a client writes as null; of a text, the message of the user."""
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
     if not isinstance(messages, list):
         return messages
     return [

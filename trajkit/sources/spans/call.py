@@ -14,7 +14,7 @@ from trajkit.formats.chat_conversation import conversation_of, tools_of
 from trajkit.formats.document import BadDocument, shown
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call
-from trajkit.sources.spans.span import Span, SpanEvent, listed, number_of, text_of
+from trajkit.sources.spans.span import Span, SpanEvent, flat, listed, number_of, text_of
 
 _SETTINGS = "gen_ai.request."
 _NOT_SETTINGS = ("model", "messages", "tools", "functions", "input", "prompt", "instructions", "system")
@@ -144,11 +144,11 @@ def _messages_of_parts(attributes: Mapping[str, Any]) -> _Said:
     prompt = _json(attributes, "gen_ai.input.messages")
     answers = _json(attributes, "gen_ai.output.messages")
     tools = _json(attributes, "gen_ai.tool.definitions")
-    said = None if prompt is None else [one for message in _listed(prompt) for one in _of_parts(message)]
+    said = None if prompt is None else [one for message in _listed(prompt) for one in of_parts(message)]
     if system is not None and said is not None:
         parts = [{"type": "text", "content": system}] if isinstance(system, str) else _listed(system)
-        said = [*_of_parts({"role": "system", "parts": parts}), *said]
-    heard = None if answers is None else [_of_parts(message)[-1] for message in _listed(answers)]
+        said = [*of_parts({"role": "system", "parts": parts}), *said]
+    heard = None if answers is None else [of_parts(message, "assistant")[-1] for message in _listed(answers)]
     finish = next((one.get("finish_reason") for one in _listed(answers) if isinstance(one, dict)), None)
     names = (
         "gen_ai.system_instructions",
@@ -159,11 +159,21 @@ def _messages_of_parts(attributes: Mapping[str, Any]) -> _Said:
     return _Said(said, heard, tools, finish, names)
 
 
-def _of_parts(message: Any) -> list[dict[str, Any]]:
-    """A message of parts as chat messages: each result of a tool is one of its own."""
+def of_parts(message: Any, role: str = "user") -> list[dict[str, Any]]:
+    """Return a message of parts as chat messages: each result of a tool is one of its own.
+
+    Args:
+        message: As OpenTelemetry defines it since 1.37; some programs log a text in its place.
+        role: Of a message that has none.
+
+    Raises:
+        BadDocument: It is neither.
+    """
+    if isinstance(message, str):
+        return [{"role": role, "content": message}]
     if not isinstance(message, dict):
         raise BadDocument("not a chat message", "messages", shown(message))
-    role = _role(message.get("role"))
+    role = _role(message.get("role") or role)
     parts = message.get("parts")
     if not isinstance(parts, list):
         return [{**{name: item for name, item in message.items() if name != "finish_reason"}, "role": role}]
@@ -286,13 +296,13 @@ def _of_numbers(rows: list[dict[str, Any]] | None) -> list[dict[str, Any]] | Non
 
 def _of_openinference(span: Span) -> _Said:
     """OpenInference: the same with other names."""
-    prompt = _numbered(span.attributes, "llm.input_messages")
-    answers = _numbered(span.attributes, "llm.output_messages")
+    prompt = _rows(span.attributes, "llm.input_messages")
+    answers = _rows(span.attributes, "llm.output_messages")
     tools = _numbered(span.attributes, "llm.tools")
     said = None if prompt is None else [_of_message(row) for row in prompt]
     heard = None if answers is None else [_of_message(row) for row in answers]
     offered = None if tools is None else [_parsed(row.get("tool.json_schema", row), "tools") for row in tools]
-    names = ("llm.input_messages.", "llm.output_messages.", "llm.tools.", "llm.invocation_parameters")
+    names = ("llm.input_messages", "llm.output_messages", "llm.tools.", "llm.invocation_parameters")
     return _Said(said, heard, offered, None, names)
 
 
@@ -444,6 +454,14 @@ def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]
     if set(rows) != set(range(len(rows))):
         raise _Cut(prefix)
     return [rows[number] for number in range(len(rows))]
+
+
+def _rows(attributes: Mapping[str, Any], name: str) -> list[dict[str, Any]] | None:
+    """The same; some programs write the whole list as JSON into one attribute."""
+    whole = _json(attributes, name)
+    if isinstance(whole, list) and whole and all(isinstance(one, dict) for one in whole):
+        return _numbered(flat({name: whole}), name)
+    return _numbered(attributes, name)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -52,7 +52,10 @@ def read(place: str, _wish: Wish) -> Iterator[Found | Unread]:
             continue
         where = shown_path(path, root)
         try:
-            value = object_at(read_json(path, "the file", within), "the file")
+            value = read_json(path, "the file", within)
+            if isinstance(value, list):  # mini-swe-agent's messages by themselves
+                value = {"messages": value, "info": {}}
+            value = object_at(value, "the file")
             if not is_trajectory(value):
                 raise BadDocument("no trajectory of SWE-agent or mini-swe-agent")
             session = session_of(value, where, _verdicts(reports, path, instance_of(value, where)))

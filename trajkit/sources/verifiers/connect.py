@@ -45,7 +45,8 @@ def read(place: str, _wish: Wish) -> Iterator[Found | Unread]:
                     except BadDocument as error:
                         yield Found(at, problem=error.problem)
                         continue
-                    yield found_of(session, at) if session else Found(at, aside="no call of a model")
+                    is_empty = session is None or not session.calls
+                    yield Found(at, aside="no call of a model") if is_empty else found_of(session, at)
         except BadDocument as error:
             yield Found(where, problem=error.problem)
 

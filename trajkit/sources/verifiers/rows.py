@@ -20,6 +20,10 @@ _UNTIMED = datetime(1970, 1, 1, tzinfo=UTC)
 """Of scores in a row that has no time: a score must have one."""
 
 
+_NO_METRICS = ("id", "example_id", "reward", "answer", "is_completed", "is_truncated")
+"""Numbers and booleans of a row that are no metrics."""
+
+
 def is_row(value: Mapping[str, Any]) -> bool:
     """Whether a line is a rollout."""
     return {"prompt", "completion", "reward"} <= value.keys() and bool(
@@ -55,7 +59,7 @@ def session_of_row(value: JsonObject, metadata: JsonObject, line: str) -> Sessio
     else:
         calls = list(_conversation(value, facts))
     calls = _timed(calls, objects_at(part_of(timing, "model").get("spans"), "timing.model.spans"))
-    metrics = part_of(value, "metrics")
+    metrics = part_of(value, "metrics") if "metrics" in value else _old_metrics(value)
     scores = scores_of({"reward": value.get("reward"), **metrics}, start)
     left = ("prompt", "completion", "trajectory", "reward", "metrics", "tool_defs", *metrics)
     origin: JsonObject = {name: item for name, item in value.items() if name not in left}
@@ -75,6 +79,15 @@ def session_of_row(value: JsonObject, metadata: JsonObject, line: str) -> Sessio
         or None,
         is_named=False,
     )
+
+
+def _old_metrics(value: JsonObject) -> JsonObject:
+    """The metrics of a row of an early version, which are fields among the others."""
+    return {
+        name: item
+        for name, item in value.items()
+        if name not in _NO_METRICS and not name.endswith("_ms") and isinstance(item, int | float)
+    }
 
 
 def _timed(calls: list[Call], spans: Sequence[Mapping[str, Any]]) -> list[Call]:
