@@ -51,6 +51,7 @@ def standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubStan
         yield running
 
 
+@pytest.mark.full
 def test_a_split_goes_there_loads_with_datasets_and_comes_back(
     standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

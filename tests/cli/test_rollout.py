@@ -201,7 +201,19 @@ def test_a_model_that_is_down_ends_the_run_with_code_4(in_stack_folder, tmp_path
 
 def test_ctrl_c_leaves_feedback_of_finished_episodes_only_and_no_store(in_stack_folder, ask):
     command = [sys.executable, "-m", "trajkit", "rollout", "babyai", "--variant", "history_and_reasoning"]
-    command += ["--task", "goto", "--max-steps", "4", "--episodes", "100", "--concurrency", "8", "--json", "-o", "store"]
+    command += [
+        "--task",
+        "goto",
+        "--max-steps",
+        "4",
+        "--episodes",
+        "100",
+        "--concurrency",
+        "8",
+        "--json",
+        "-o",
+        "store",
+    ]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

@@ -31,6 +31,7 @@ def done(result: subprocess.CompletedProcess[str]) -> str:
     return result.stdout
 
 
+@pytest.mark.full
 def test_a_model_of_this_machine_plays_through_the_gateway(shell: Shell) -> None:
     make_adapter(BASE, shell.folder / "tuned", loudness=0.01)
     asked = ("up", "--serve", f"{BASE}=tiny", "--serve", "tuned=mine")

@@ -43,6 +43,7 @@ def sft(base: str, *more: str) -> int:
     return run(["sft", "local", "--train", "episodes", "--model", base, *QUICK, *more])
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("store")
 def test_a_store_becomes_a_tuned_model(base: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert sft(base, "--yes") == 0

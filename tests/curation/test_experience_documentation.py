@@ -11,6 +11,7 @@ from tests.pages import blocks, printed
 PAGE = (Path(__file__).parents[2] / "docs" / "experience.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 def test_the_page_prints_what_is_shown_and_its_program_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_training_seeds_have_worlds_of_their_own_and_nothing_is_done_twice(
     assert (lab.played("shown", ("goto",), "expert") / "manifest.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.full
 def test_worlds_that_are_measured_on_cannot_be_played_to_train(results: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "trajkit.toml").touch()
     lab = results.Lab(tmp_path, results.HELD_OUT // results.APART, results.Size(episodes=2, worlds=2))

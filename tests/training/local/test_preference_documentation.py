@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import click
+import pytest
 
 from tests.pages import printed
 from trajkit.cli.main import cli
@@ -38,6 +39,7 @@ def attempt(seed: int, action: str, *, is_won: bool) -> Episode:
     )
 
 
+@pytest.mark.full
 def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
     attempts = [
         attempt(seed, action, is_won=is_won)
