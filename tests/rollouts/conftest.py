@@ -88,7 +88,6 @@ def nobody() -> str:
 EVERYTHING = {
     "tasks": ("all",),
     "seeds": "0:3",
-    "max_steps": 36,
     "purpose": "eval",
     "concurrency": 50,
 }
