@@ -43,11 +43,11 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
             what, _, own = name.partition(" ")
             try:
                 with known_types():
-                    session = session_of_rows(own, parts[""], is_named=what == "session")
+                    made = session_of_rows(own, parts[""], is_named=what == "session")
             except BadDocument as error:
                 yield Found(name, problem=error.problem)
                 continue
-            yield found_of(session, name)
+            yield found_of(made, name)
 
 
 SOURCE = Source(
