@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trajkit.errors import RequestError
 from trajkit.schema import Episode, Message, TextBlock, ToolCallBlock, ToolResultBlock
 from trajkit.sources.catalog import source_named
 from trajkit.sources.exchange import exchange_of
@@ -245,3 +248,48 @@ def test_an_answer_of_google_s_agents_is_a_content_by_itself() -> None:
         {"content": {"parts": [{"text": "Hello"}], "role": "model"}, "finish_reason": "STOP"},
     )
     assert (texts(told.answer), told.finish_reason) == (["Hello"], "stop")
+
+
+ODD: tuple[Any, ...] = (None, 0, -1, 1e300, True, "", "x", "[", [], {}, [None], ["a"], [[]], {"a": 1}, 10**30)
+"""Values that no field expects."""
+FILES = {
+    "claude-code": "claude_code/sidechain_integrated.jsonl",
+    "codex": "codex/rollout-2026-01-02T03-04-05-11111111-1111-4111-8111-111111111111.jsonl",
+    "pi": "pi/before-compaction.jsonl",
+    "langfuse": "langfuse/microsoft-agent-2025-10-14.json",
+    "swe-agent": "mini_swe_agent/local.traj.json",
+    "litellm": "litellm/spend_logs_payload.json",
+    "verifiers": "verifiers/results.jsonl",
+    "otel": "otel/trace.json",
+    "openai-agents": "../openai_agents/agents.jsonl",
+}
+
+
+def places_in(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    below = [each for name, one in inner for each in places_in(one, (*place, name))]
+    return [place, *below] if place else below
+
+
+@pytest.mark.parametrize("source", FILES)
+def test_a_value_of_another_type_is_a_problem_and_no_crash(tmp_path: Path, source: str) -> None:
+    path = DATA / FILES[source]
+    is_lines = path.suffix == ".jsonl"
+    text = path.read_text()
+    document = [json.loads(line) for line in text.splitlines()] if is_lines else json.loads(text)
+    places = places_in(document)
+    chosen = random.Random(0)
+    for _ in range(60):
+        changed = copy.deepcopy(document)
+        *above, last = chosen.choice(places)
+        inner = changed
+        for name in above:
+            inner = inner[name]
+        inner[last] = chosen.choice(ODD)
+        written = "".join(json.dumps(one) + "\n" for one in changed) if is_lines else json.dumps(changed)
+        odd = tmp_path / path.name
+        odd.write_text(written)
+        try:
+            found(source, odd)
+        except RequestError:  # nothing is left of what it was
+            assert source == "langfuse"

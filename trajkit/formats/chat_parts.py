@@ -42,7 +42,7 @@ def part_blocks(part: Any) -> list[Block]:
     """Return the blocks of a part of a message's content."""
     if isinstance(part, str):
         return [TextBlock(text=part)]
-    kind = part.get("type") if isinstance(part, dict) else None
+    kind = str(part.get("type")) if isinstance(part, dict) else None
     if kind in _TEXT_PARTS and isinstance(part.get("text"), str):
         blocks: list[Block] = [TextBlock(text=part["text"])]
         if rest := rest_of(part, ("type", "text", "logprobs", "parsed")):

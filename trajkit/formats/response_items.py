@@ -45,9 +45,9 @@ def item_of(item: Any, names: dict[str, str]) -> Item:
     """
     if not isinstance(item, dict):
         return Item(Role.USER, (unknown(item),))
-    kind = item.get("type") or "message"
+    kind = str(item.get("type") or "message")
     match kind:
-        case "message" if (role := _ROLES.get(item.get("role") or "")) is not None:
+        case "message" if (role := _ROLES.get(str(item.get("role")))) is not None:
             rest = rest_of(item, ("role", "content", *_MARKS))
             return Item(role, (*content_blocks(item.get("content")), *([unknown(rest)] if rest else ())))
         case "reasoning":
@@ -97,13 +97,16 @@ def conversation_of_items(sent: Any, where: str = "input") -> list[Message]:
     return messages_of_items(items)
 
 
-def _thought(item: dict[str, Any]) -> ThoughtBlock:
-    texts = [part.get("text") or "" for part in item.get("content") or () if isinstance(part, dict)]
+def _thought(item: dict[str, Any]) -> Block:
+    lists = [item.get(name) or [] for name in ("content", "summary")]
+    if not all(isinstance(one, list) for one in lists):
+        return unknown(item)
+    texts = [str(part.get("text") or "") for part in lists[0] if isinstance(part, dict)]
     rest = rest_of(item, ("content", "summary", "encrypted_content", "status", "type"))
     return ThoughtBlock(
         text="".join(texts) if texts else None,
         signature=item.get("encrypted_content"),
-        summary=tuple(item.get("summary") or ()) or None,
+        summary=tuple(lists[1]) or None,
         extra_data=rest or None,
     )
 

@@ -11,13 +11,14 @@ import json
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from trajkit.formats.document import Reading, episode_of
+from trajkit.formats.document import BadDocument, Reading, episode_of, shown
 from trajkit.formats.turns import action_of, observation_of
 from trajkit.schema import Feedback, FeedbackKind, Message
 from trajkit.schema.base import JsonObject
@@ -142,15 +143,28 @@ def reading_of(session: Session) -> Reading:
 
 def found_of(session: Session, place: str) -> Found:
     """Return a session as the import takes it; what is wrong with it becomes its problem."""
-    from trajkit.formats.document import BadDocument
-
     missing = set(session.missing)
     if any(call.prompt is None for call in session.calls):
         missing.add(NO_PROMPT)
     try:
-        return Found(place, reading_of(session), session.session_id.encode(), missing=tuple(sorted(missing)))
+        with known_types():
+            reading = reading_of(session)
+        return Found(place, reading, session.session_id.encode(), missing=tuple(sorted(missing)))
     except BadDocument as error:
         return Found(place, problem=error.problem)
+
+
+@contextmanager
+def known_types() -> Iterator[None]:
+    """Make a problem of a value whose type is not the system's: what it writes has no schema to check.
+
+    Raises:
+        BadDocument: There was such a value.
+    """
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise BadDocument("a value of a type that is not known", value=shown(str(error))) from error
 
 
 def _name(session: Session, run: str | None) -> str:

@@ -15,7 +15,7 @@ from trajkit.formats.chat_conversation import conversation_of
 from trajkit.formats.document import BadDocument, object_at, part_of, shown
 from trajkit.schema import Message, ToolResultBlock
 from trajkit.schema.base import JsonObject
-from trajkit.sources.calls import Call, Session, found_of
+from trajkit.sources.calls import Call, Session, found_of, known_types
 from trajkit.sources.coding.claude_requests import Requests
 from trajkit.sources.coding.lines import (
     CUT_LINE,
@@ -24,7 +24,6 @@ from trajkit.sources.coding.lines import (
     Lines,
     Place,
     home_folder,
-    known_types,
     looks_like,
     moment_at,
     place_of,

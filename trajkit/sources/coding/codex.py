@@ -17,7 +17,7 @@ from trajkit.formats.document import BadDocument, objects_at, part_of, shown, te
 from trajkit.formats.response_items import item_of
 from trajkit.schema import Message, Role, ToolCallBlock
 from trajkit.schema.content import message
-from trajkit.sources.calls import Call, Session, found_of
+from trajkit.sources.calls import Call, Session, found_of, known_types
 from trajkit.sources.coding.lines import (
     CUT_LINE,
     NO_ANSWER,
@@ -25,7 +25,6 @@ from trajkit.sources.coding.lines import (
     Lines,
     Place,
     home_folder,
-    known_types,
     looks_like,
     moment_at,
     place_of,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -86,19 +85,6 @@ class Lines:
                     self.is_cut = True
                     return
                 yield object_at(value, "")
-
-
-@contextmanager
-def known_types() -> Iterator[None]:
-    """Make a problem of a value whose type is not the program's: these formats have no schema to check.
-
-    Raises:
-        BadDocument: There was such a value.
-    """
-    try:
-        yield
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise BadDocument("a value of a type that is not known", value=shown(str(error))) from error
 
 
 def first_lines(place: str) -> Iterator[dict[str, Any]]:

@@ -18,12 +18,11 @@ from trajkit.errors import DataError, RequestError
 from trajkit.formats.chat_conversation import conversation_of
 from trajkit.formats.document import BadDocument, object_at, part_of
 from trajkit.schema import Message
-from trajkit.sources.calls import Call, Session, found_of
+from trajkit.sources.calls import Call, Session, found_of, known_types
 from trajkit.sources.coding.lines import (
     NO_ANSWER,
     NO_SYSTEM_PROMPT,
     home_folder,
-    known_types,
     moment_at,
     place_of,
     sum_at,

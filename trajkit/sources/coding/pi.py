@@ -12,7 +12,7 @@ from typing import Any
 from trajkit.formats.chat_conversation import conversation_of
 from trajkit.formats.document import BadDocument, objects_at, part_of, shown, text_at
 from trajkit.schema import Message
-from trajkit.sources.calls import Call, Session, found_of
+from trajkit.sources.calls import Call, Session, found_of, known_types
 from trajkit.sources.coding.lines import (
     CUT_LINE,
     NO_ANSWER,
@@ -20,7 +20,6 @@ from trajkit.sources.coding.lines import (
     Lines,
     Place,
     home_folder,
-    known_types,
     looks_like,
     moment_at,
     place_of,

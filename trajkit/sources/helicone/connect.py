@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trajkit.errors import RequestError
 from trajkit.formats.document import BadDocument, shown
-from trajkit.sources.calls import Gathered, found_of
+from trajkit.sources.calls import Gathered, found_of, known_types
 from trajkit.sources.files.exported import SUFFIXES, rows_in, suffix_of
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.walk import files_under
@@ -42,9 +42,12 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
         for name, parts in gathered.groups():
             what, _, own = name.partition(" ")
             try:
-                yield found_of(session_of_rows(own, parts[""], is_named=what == "session"), name)
+                with known_types():
+                    made = session_of_rows(own, parts[""], is_named=what == "session")
             except BadDocument as error:
                 yield Found(name, problem=error.problem)
+                continue
+            yield found_of(made, name)
 
 
 SOURCE = Source(

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trajkit.formats.document import BadDocument
-from trajkit.sources.calls import Gathered, found_of
+from trajkit.sources.calls import Gathered, found_of, known_types
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.langfuse import api, files, tables
 from trajkit.sources.langfuse.rows import OBSERVATION, SCORE, TRACE, session_of_rows
@@ -58,7 +58,8 @@ def _gather(gathered: Gathered, kind: str, row: dict[str, Any]) -> None:
 def _found(name: str, parts: Mapping[str, Sequence[dict[str, Any]]]) -> Found:
     what, _, own = name.partition(" ")
     try:
-        session = session_of_rows(own, parts, is_named=what == "session")
+        with known_types():
+            session = session_of_rows(own, parts, is_named=what == "session")
     except BadDocument as error:
         return Found(name, problem=error.problem)
     return found_of(session, name) if session.calls else Found(name, aside=_NO_CALL)

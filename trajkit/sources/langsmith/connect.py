@@ -8,7 +8,7 @@ from typing import Any
 
 from trajkit.errors import RequestError
 from trajkit.formats.document import BadDocument, shown
-from trajkit.sources.calls import Gathered, found_of
+from trajkit.sources.calls import Gathered, found_of, known_types
 from trajkit.sources.files.exported import SUFFIXES, rows_in, suffix_of
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.walk import files_under
@@ -74,7 +74,8 @@ def _gather(
 def _found(name: str, parts: Mapping[str, Sequence[Any]]) -> Found:
     what, _, own = name.partition(" ")
     try:
-        session = session_of_rows(own, parts, is_named=what == "session")
+        with known_types():
+            session = session_of_rows(own, parts, is_named=what == "session")
     except BadDocument as error:
         return Found(name, problem=error.problem)
     return found_of(session, name) if session.calls else Found(name, aside=_NO_CALL)

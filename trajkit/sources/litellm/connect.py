@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from trajkit.errors import RequestError
 from trajkit.formats.document import BadDocument, object_at
-from trajkit.sources.calls import Gathered, found_of
+from trajkit.sources.calls import Gathered, found_of, known_types
 from trajkit.sources.files.exported import rows_in
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
 from trajkit.sources.files.importing import is_url, shown_place
@@ -55,9 +55,11 @@ def _found(name: str, rows: list[dict[str, Any]], place: str) -> Found:
     if not calls:
         return Found(where, aside=NO_CALL)
     try:
-        return found_of(session_of(name, calls, place), where)
+        with known_types():
+            session = session_of(name, calls, place)
     except BadDocument as error:
         return Found(where, problem=error.problem)
+    return found_of(session, where)
 
 
 def _gather(file: Path, shown: str, within: Path | None, gathered: Gathered) -> Iterator[Found]:

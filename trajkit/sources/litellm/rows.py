@@ -68,8 +68,8 @@ def session_name(row: Mapping[str, Any]) -> str:
 
 def is_call(row: Mapping[str, Any]) -> bool:
     """Whether a row is of a call of a language model."""
-    kind = row.get("call_type") or "completion"
-    return kind in _CALLS or str(kind).removeprefix("a") in _CALLS
+    kind = str(row.get("call_type") or "completion")
+    return kind in _CALLS or kind.removeprefix("a") in _CALLS
 
 
 def session_of(name: str, rows: Sequence[Mapping[str, Any]], place: str) -> Session:

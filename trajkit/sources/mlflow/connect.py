@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from trajkit.errors import RequestError
 from trajkit.formats.document import BadDocument
-from trajkit.sources.calls import found_of
+from trajkit.sources.calls import found_of, known_types
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.mlflow import api, tables
 from trajkit.sources.mlflow.rows import SCORER, session_of_traces
@@ -47,7 +47,8 @@ def _found(group: tables.Group) -> Found:
         traces = list(group.traces)
         if traces and all(SCORER in trace.tags for trace in traces):
             return Found(place, aside=_OF_A_JUDGE)
-        session = session_of_traces(name, traces, experiment=group.experiment, is_named=group.is_named)
+        with known_types():
+            session = session_of_traces(name, traces, experiment=group.experiment, is_named=group.is_named)
     except BadDocument as error:
         return Found(place, problem=error.problem)
     if not session.calls:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trajkit.formats.document import BadDocument, object_at, objects_at, shown
-from trajkit.sources.calls import Gathered, found_of
+from trajkit.sources.calls import Gathered, found_of, known_types
 from trajkit.sources.files.documents import LINES
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import lines_of, opened, value_of
@@ -35,7 +35,8 @@ def read(place: str, _wish: Wish) -> Iterator[Found | Unread]:
             yield from _gather(gathered, path, where, within)
         for name, parts in gathered.groups():
             try:
-                session = session_of(name, parts.get("trace", []), parts.get("trace.span", []))
+                with known_types():
+                    session = session_of(name, parts.get("trace", []), parts.get("trace.span", []))
             except BadDocument as error:
                 yield Found(name, problem=error.problem)
                 continue

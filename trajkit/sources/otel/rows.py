@@ -12,7 +12,7 @@ from typing import Any
 
 from trajkit.formats.document import BadDocument, shown
 from trajkit.schema.base import JsonObject
-from trajkit.sources.calls import Gathered, found_of
+from trajkit.sources.calls import Gathered, found_of, known_types
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.otel.otlp import Row
 from trajkit.sources.spans.session import by_session, session_of
@@ -39,7 +39,8 @@ def found_in(rows: Iterable[Row | Found | Unread], source: str) -> Iterator[Foun
         for trace_id, parts in traces.groups():
             values = _with_events(parts)
             try:
-                grouped = by_session([span_of(trace_id, one) for one in values.values()])
+                with known_types():
+                    grouped = by_session([span_of(trace_id, one) for one in values.values()])
             except BadDocument as error:
                 yield Found(trace_id, problem=error.problem)
                 continue
@@ -69,8 +70,9 @@ def _with_events(parts: dict[str, list[Any]]) -> dict[str, JsonObject]:
 
 def _found(session_id: str, values: list[Any], source: str, *, is_named: bool) -> Found:
     try:
-        spans = [span_of(trace_id, value) for trace_id, value in values]
-        session = session_of(session_id, spans, source, is_named=is_named)
+        with known_types():
+            spans = [span_of(trace_id, value) for trace_id, value in values]
+            session = session_of(session_id, spans, source, is_named=is_named)
     except BadDocument as error:
         return Found(session_id, problem=error.problem)
     return found_of(session, session_id) if session.calls else Found(session_id, aside=NO_CALLS)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from trajkit.errors import RequestError
 from trajkit.formats.document import BadDocument
-from trajkit.sources.calls import found_of
+from trajkit.sources.calls import found_of, known_types
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.phoenix import api, tables
 from trajkit.sources.phoenix.rows import Group, session_of_group
@@ -38,7 +38,8 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
 def _found(group: Group) -> Found:
     place = f"{group.project}/{group.name}"
     try:
-        session = session_of_group(group)
+        with known_types():
+            session = session_of_group(group)
     except BadDocument as error:
         return Found(place, problem=error.problem)
     return found_of(session, place) if session.calls else Found(place, aside=_NO_CALL)

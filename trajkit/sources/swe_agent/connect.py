@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajkit.formats.document import BadDocument, object_at
-from trajkit.sources.calls import found_of
+from trajkit.sources.calls import found_of, known_types
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import read_json
 from trajkit.sources.files.walk import files_under, shown_path
@@ -58,7 +58,8 @@ def read(place: str, _wish: Wish) -> Iterator[Found | Unread]:
             value = object_at(value, "the file")
             if not is_trajectory(value):
                 raise BadDocument("no trajectory of SWE-agent or mini-swe-agent")
-            session = session_of(value, where, _verdicts(reports, path, instance_of(value, where)))
+            with known_types():
+                session = session_of(value, where, _verdicts(reports, path, instance_of(value, where)))
         except BadDocument as error:
             yield Found(where, problem=error.problem)
             continue

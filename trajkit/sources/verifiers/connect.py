@@ -9,7 +9,7 @@ from typing import Any
 
 from trajkit.formats.document import BadDocument, object_at
 from trajkit.schema.base import JsonObject
-from trajkit.sources.calls import found_of
+from trajkit.sources.calls import found_of, known_types
 from trajkit.sources.files.documents import LINES
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import lines_of, opened, read_json, value_of
@@ -41,7 +41,8 @@ def read(place: str, _wish: Wish) -> Iterator[Found | Unread]:
                 for line in lines_of(file):
                     at = f"{where}:{line.number}"
                     try:
-                        session = _session(object_at(value_of(line), ""), metadata, at)
+                        with known_types():
+                            session = _session(object_at(value_of(line), ""), metadata, at)
                     except BadDocument as error:
                         yield Found(at, problem=error.problem)
                         continue

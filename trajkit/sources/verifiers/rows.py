@@ -146,7 +146,10 @@ def _message(one: Mapping[str, Any], where: str) -> dict[str, Any]:
     known = ("role", "content", "tool_call_id", "name", "reasoning_content")
     message = {name: one[name] for name in known if one.get(name) is not None}
     message.setdefault("content", None)
-    calls = [_tool_call(call, where) for call in one.get("tool_calls") or ()]
+    sent = one.get("tool_calls") or []
+    if not isinstance(sent, list):
+        raise BadDocument("not a list", f"{where}.tool_calls", shown(sent))
+    calls = [_tool_call(call, where) for call in sent]
     return {**message, "tool_calls": calls} if calls else message
 
 
