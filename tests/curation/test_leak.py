@@ -11,16 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import trajkit
 from tests.matrix import daily, portions
 from trajkit._core.settings import Reservation
 from trajkit.cli.main import run
 from trajkit.curation.leak import leak
 from trajkit.curation.leak_report import LeakKind, LeakReport
 from trajkit.environments import make
-from trajkit.errors import DataError, RequestError, StoreError
+from trajkit.errors import DataError, QueryError, RequestError, StoreError
 from trajkit.schema import Episode, Message, Transition, kept, message
 from trajkit.store.engine import connect
-from trajkit.store.reader import open_store
+from trajkit.store.reader import Store, open_store
 from trajkit.store.view import create_views
 from trajkit.store.writer import StoreWriter
 
@@ -539,3 +540,25 @@ def test_what_cannot_be_cleaned_is_said(
     Path("trajkit.toml").write_text('[[reserved]]\nenv = "world"\ntasks = ["goto"]\nseeds = "0:3"\n')
     assert run(["leak", str(write([an_episode("t0")])), *options]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_group_that_the_user_names_is_a_leak_and_can_be_dropped(
+    attempt: Callable[..., Episode], attempts: Callable[..., Store], tmp_path: Path
+) -> None:
+    def chat(name: str, customer: str | None) -> Episode:
+        tags = {} if customer is None else {"customer": customer}
+        return attempt(name, env_id=None, task=None, seed=None, tags=tags)
+
+    train = attempts([chat("a", "ann"), chat("b", "ben"), chat("c", None)])
+    evaluation = attempts([chat("d", "ann"), chat("e", "eve"), chat("f", None)])
+    assert leak(train.path, evaluation.path, near=None).findings == ()
+    report = leak(train.path, evaluation.path, near=None, by=["tags.customer"])
+    (found,) = report.findings
+    assert (found.kind, found.n, found.n_blocking, found.examples[0].what) == ("group", 1, 1, "ann")
+    cleaned = trajkit.leak(
+        train.path, evaluation.path, by="tags.customer", near=1.0, drop="eval", output=tmp_path / "clean"
+    )
+    assert sorted(one.episode_id for one in trajkit.open_dataset(tmp_path / "clean")) == ["e", "f"]
+    assert cleaned.entry.arguments["by"] == ["tags.customer"]
+    with pytest.raises(QueryError, match="customre"):
+        leak(train.path, evaluation.path, by=["tags.customre"])

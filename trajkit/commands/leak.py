@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from trajkit._core.console import talk
-from trajkit.commands.options import Option, Output, StoreLike
+from trajkit.commands.options import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
 from trajkit.errors import RequestError
@@ -20,15 +20,16 @@ def leak(
     *,
     strict_text: bool = False,
     near: float = 0.9,
+    by: Columns = (),
     drop: Literal["train", "eval"] | None = None,
     output: Output = None,
     dry_run: bool = False,
 ) -> LeakReport | Made:
     """Find what a training store and an evaluation store have in common.
 
-    A shared episode id, world (environment, task and seed) or initial state is a leak, and so is an
-    episode of a world that trajkit.toml reserves. A shared text (prompt, prompt with its answer, mission
-    with first observation; case, spaces and punctuation do not count) is a leak where a side has no
+    A shared episode id, world (environment, task and seed), initial state or group of --by is a leak, and
+    so is an episode of a world that trajkit.toml reserves. A shared text (prompt, prompt with its answer,
+    mission with first observation; case, spaces and punctuation do not count) is a leak where a side has no
     seeds, and so is a prompt that shares nearly all its 5-word n-grams with another. Where both sides
     have seeds, equal texts are counted only: small worlds often have equal texts. A leak makes the exit
     code 1, unless --drop leaves it out of one side. Python gets the report, or with `drop` the new store;
@@ -39,12 +40,14 @@ def leak(
         evaluation: The store to measure on. Default: look for reserved worlds only.
         strict_text: Shared text is a leak even where both sides have seeds.
         near: Smallest share of common n-grams at which two prompts are near-identical.
+        by: Columns whose values must not be on both sides together, such as tags.customer.
         drop: Write this side without the episodes that leak.
         output: With --drop: the store to write.
         dry_run: With --drop: print the tally and write nothing.
 
     Raises:
         RequestError: There is nothing to compare with.
+        QueryError: A store has no column of `by`.
         NothingMatched: `drop` leaves no episode.
         StoreError: A store cannot be read, or `output` exists.
 
@@ -67,7 +70,9 @@ def leak(
     if drop is None:
         if output is not None or dry_run:
             raise RequestError("-o and --dry-run are for --drop", hint="--drop train, or --drop eval")
-        report = find_leaks(paths["train"], paths.get("eval"), strict_text=strict_text, near=near)
+        report = find_leaks(
+            paths["train"], paths.get("eval"), strict_text=strict_text, near=near, by=many(by)
+        )
         for note in report.unchecked():
             talk(note)
         return report
@@ -84,5 +89,6 @@ def leak(
         is_train=drop == "train",
         strict_text=strict_text,
         near=near,
+        by=many(by),
     )
     return Made(entry, goal, manifest).kept()

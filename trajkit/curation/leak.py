@@ -1,9 +1,9 @@
 """Find what a training store and an evaluation store share: report it, or drop it.
 
-An episode id, a world (environment, task and seed), an initial state or a reserved world on both sides is a
-leak. A shared text is a leak if either side has no seeds. If both have seeds the text is only counted: small
-worlds often have the same text, and another seed is another world. Also only counted is a room that both
-sides have under different tasks, because its mission differs.
+An episode id, a world (environment, task and seed), an initial state, a reserved world, or a group that the
+user names (such as a customer) on both sides is a leak. A shared text is a leak if either side has no seeds.
+If both have seeds the text is only counted: small worlds often have the same text, and another seed is another
+world. Also only counted is a room that both sides have under different tasks, because its mission differs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from trajkit._core.settings import Reservation, reserved
 from trajkit.curation.alike import ALIKE, THRESHOLD, create_none, find_alike
 from trajkit.curation.connected import HAS_SEED, HAS_STATE
 from trajkit.curation.derive import deriving, nothing_left
+from trajkit.curation.keys import group_text
 from trajkit.curation.leak_report import (
     NAMES,
     Aliased,
@@ -51,6 +52,7 @@ def leak(
     *,
     strict_text: bool = False,
     near: float | None = THRESHOLD,
+    by: Sequence[str] = (),
     reservations: Iterable[Reservation] | None = None,
     memory_limit: str | None = None,
     threads: int | None = None,
@@ -66,6 +68,7 @@ def leak(
         strict_text: Shared text blocks even if both sides have seeds.
         near: Share of common word n-grams from which on two prompts are near-identical
             (`trajkit.curation.alike`), from above 0 to 1. None to compare only prompts that read the same.
+        by: Columns, metrics or `tags.NAME` whose values must not be on both sides together.
         reservations: Reserved worlds; None for the `trajkit.toml` of the working folder and those above it.
         memory_limit: Memory limit of DuckDB, such as `1GB`, which spills to disk above it. None for most of
             the machine.
@@ -73,6 +76,7 @@ def leak(
 
     Raises:
         RequestError: `near` is out of range.
+        QueryError: A store has no such column.
         StoreError: A path is not a store, or a part is missing or changed.
         ConfigError: A `trajkit.toml` is not valid.
     """
@@ -81,7 +85,7 @@ def leak(
     stores = {"train": open_store(train)}
     if evaluation is not None:
         stores["eval"] = open_store(evaluation)
-    with _connected(stores, memory_limit, threads) as connection:
+    with _connected(stores, memory_limit, threads, by=by) as connection:
         findings = [_reserved_worlds(connection, kept)]
         aliased = Aliased(n=0, n_of=0, worlds=())
         if evaluation is not None:
@@ -110,6 +114,7 @@ def drop_leaks(
     is_train: bool,
     strict_text: bool = False,
     near: float | None = THRESHOLD,
+    by: Sequence[str] = (),
     reservations: Iterable[Reservation] | None = None,
 ) -> tuple[Manifest | None, LineageEntry]:
     """Write a store without the episodes that leak into another store.
@@ -121,6 +126,7 @@ def drop_leaks(
         is_train: Whether the cleaned store is the training store: reserved worlds then leave it, too.
         strict_text: As in `leak`.
         near: As in `leak`.
+        by: As in `leak`.
         reservations: As in `leak`.
 
     Returns:
@@ -138,7 +144,7 @@ def drop_leaks(
     # only for prompts of `eval` every similar one is found, so the cleaned store is opened as `eval`
     stores = {"train": open_store(other), "eval": open_store(path)}
     why: dict[str, LeakKind] = {}
-    with _connected(stores, None, None) as connection:
+    with _connected(stores, None, None, by=by) as connection:
         barred = in_reserved(connection, kept, "o")
         rows = connection.execute(f"SELECT episode_id FROM eval.own AS o WHERE {barred}").fetchall()
         why |= dict.fromkeys((episode_id for (episode_id,) in rows), LeakKind.RESERVED)
@@ -156,6 +162,7 @@ def drop_leaks(
         "other": stores["train"].manifest.digest,
         "strict_text": strict_text,
         "near": near,
+        **({"by": list(by)} if by else {}),
     }
     return _without(path, goal, why, arguments)
 
@@ -196,7 +203,7 @@ def _check_share(near: float | None) -> None:
 
 @contextmanager
 def _connected(
-    stores: dict[str, Store], memory_limit: str | None, threads: int | None
+    stores: dict[str, Store], memory_limit: str | None, threads: int | None, *, by: Sequence[str]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a connection with the views of each store in its own schema, and a table `own` of its episodes."""
     for store in stores.values():
@@ -208,9 +215,11 @@ def _connected(
                     connection.execute(f"CREATE SCHEMA {name}")
                     connection.execute(f"SET schema = '{name}'")
                     create_views(connection, store)
+                    group = group_text(connection, store, by) if by else "NULL"
                     connection.execute(
                         "CREATE TABLE own AS SELECT episode_id, env_id, task, seed, purpose, "
-                        f"initial_state_hash, {HAS_STATE} AS has_state, {HAS_SEED} AS has_seed FROM episodes"
+                        f"initial_state_hash, {HAS_STATE} AS has_state, {HAS_SEED} AS has_seed, "
+                        f"CAST({group} AS VARCHAR) AS group_name FROM episodes"
                     )
                 connection.execute("SET schema = 'main'")
                 yield connection
@@ -248,7 +257,7 @@ def _read_alike(connection: duckdb.DuckDBPyConnection, near: float | None, stric
 
 
 def _same_worlds(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
-    """Find shared ids, worlds and initial states: each of them blocks."""
+    """Find shared ids, worlds, initial states and groups: each of them blocks."""
     world = "coalesce(env_id, '?') || ' ' || coalesce(task, '?') || ' seed ' || CAST(seed AS VARCHAR)"
     for kind, value, where in (
         (LeakKind.EPISODE_ID, "episode_id", "true"),
@@ -259,6 +268,7 @@ def _same_worlds(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
             "seed IS NOT NULL",
         ),
         (LeakKind.INITIAL_STATE, "initial_state_hash", "has_state"),
+        (LeakKind.GROUP, "group_name", "group_name IS NOT NULL"),
     ):
         sides = {
             name: f"SELECT {value} AS value, {world if kind == LeakKind.WORLD else value} AS what, "

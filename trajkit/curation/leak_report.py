@@ -25,6 +25,8 @@ class LeakKind(StrEnum):
     """The same initial state, as the environment hashed it; the seeds may differ."""
     RESERVED = "reserved"
     """A world that `trajkit.toml` reserves for evaluation."""
+    GROUP = "group"
+    """The same values of the columns that the user named, such as a customer."""
     PROMPT = "prompt"
     """The same prompt, byte for byte."""
     NEAR_PROMPT = "near_prompt"
@@ -42,6 +44,7 @@ NAMES = {
     LeakKind.WORLD: ("world (environment, task and seed)", "worlds (environment, task and seed)"),
     LeakKind.INITIAL_STATE: ("initial state", "initial states"),
     LeakKind.RESERVED: ("episode of a reserved world", "episodes of reserved worlds"),
+    LeakKind.GROUP: ("group", "groups"),
     LeakKind.PROMPT: ("identical prompt", "identical prompts"),
     LeakKind.NEAR_PROMPT: ("near-identical prompt", "near-identical prompts"),
     LeakKind.PROMPT_ANSWER: ("prompt with its answer", "prompts with their answers"),
