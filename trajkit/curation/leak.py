@@ -2,8 +2,9 @@
 
 An episode id, a world (environment, task and seed), an initial state, a reserved world, or a group that the
 user names (such as a customer) on both sides is a leak. A shared text is a leak if either side has no seeds.
-If both have seeds the text is only counted: small worlds often have the same text, and another seed is another
-world. Also only counted is a room that both sides have under different tasks, because its mission differs.
+If both have seeds the text is only counted: small worlds often have the same text, and another seed is
+another world. Also only counted is a room that both sides have under different tasks, because its mission
+differs.
 """
 
 from __future__ import annotations
