@@ -1,6 +1,6 @@
 """Look at a gigabyte of chat logs: seconds from typing to the page, beside DuckDB's count of the same file.
 
-    python bench/inspect.py [--gigabytes 1]
+    python bench/inspect_chats.py [--gigabytes 1]
 
 The file has conversations of one to six turns, no two alike, as JSON lines. `trajkit inspect` counts all
 lines and reads an evenly spread part; DuckDB only counts the rows, parsing all of them
