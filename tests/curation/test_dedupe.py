@@ -155,11 +155,11 @@ def test_prompts_that_are_nearly_the_same_with_the_same_action_count_once(
     assert groups(tmp_path / "strict") == []
 
 
-def test_progress_counts_every_distinct_prompt(attempts: Attempts, attempt: Attempt) -> None:
+def test_progress_counts_every_step(attempts: Attempts, attempt: Attempt) -> None:
     store = attempts([attempt("a", prompts=["one", "two"]), attempt("b", prompts=["two", "three"])])
     told: list[tuple[int, int]] = []
     dedupe(store.path, None, near=0.9, on_progress=lambda *numbers: told.append(numbers))
-    assert told[-1] == (3, 3)
+    assert told[-1] == (4, 4)
 
 
 def test_different_instructions_are_never_near(attempts: Attempts, attempt: Attempt, tmp_path: Path) -> None:
@@ -198,6 +198,30 @@ def test_a_conversation_is_compared_by_the_whole_prompt(
     )
     dedupe(store.path, tmp_path / "out", exact=True)
     assert groups(tmp_path / "out") == [("exact", "b", 0, "a", 1)]
+
+
+def test_near_prompts_share_word_n_grams_inside_messages_and_not_across_them(
+    attempts: Attempts, attempt: Attempt, tmp_path: Path
+) -> None:
+    """So every message is signed once, however often later prompts repeat it."""
+    words = [f"word{number}" for number in range(60)]
+    first, answer = message("user", " ".join(words)), message("assistant", "go")
+    asked, like, far = (message("user", text) for text in ("what now", "and what now", " ".join(words[30:])))
+    grown = (
+        Transition(step_index=0, messages=(first,), completion=answer),
+        Transition(step_index=1, n_prompt_kept=2, messages=(asked,), completion=answer),
+    )
+    whole = (Transition(step_index=0, messages=(first, answer, like), completion=answer),)
+    turned = (Transition(step_index=0, messages=(asked, answer, first), completion=answer),)
+    other = (Transition(step_index=0, messages=(far, answer, asked), completion=answer),)
+    names = {"a": grown, "b": whole, "c": turned, "d": other}
+    store = attempts([attempt(name).model_copy(update={"steps": steps}) for name, steps in names.items()])
+    dedupe(store.path, tmp_path / "out", near=0.9)
+    assert [row[1:] for row in groups(tmp_path / "out")] == [
+        ("a", 1, "a", 0),
+        ("b", 0, "a", 0),
+        ("c", 0, "a", 0),
+    ]
 
 
 def test_ids_of_tool_calls_do_not_tell_steps_apart_and_arguments_do(

@@ -55,7 +55,7 @@ def dedupe(
             episodes=episodes,
             near=near,
             shingle=shingle,
-            on_progress=lambda n_done, n_total: meter.show("signing prompts", n_done, n_total),
+            on_progress=lambda n_done, n_total: meter.show("reading steps", n_done, n_total),
         )
     n_unknown = entry.arguments.get("n_not_compared")
     if isinstance(n_unknown, int):

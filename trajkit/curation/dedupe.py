@@ -17,7 +17,9 @@ from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.near import (
     EPISODE_KEYS,
     GROUPS,
+    LEARNED,
     STEP_KEYS,
+    Signing,
     find_near,
     make_episode_keys,
     make_step_keys,
@@ -34,7 +36,6 @@ NEAR_STEP = "near duplicate: like prompt, same action"
 
 _DROPPED = "trajkit_dropped"
 _KEPT = "trajkit_deduped"
-_LEARNED = "is_learned AND prompt IS NOT NULL AND answer IS NOT NULL"
 _KINDS = {"exact": SAME_STEP, "near": NEAR_STEP}
 
 
@@ -67,7 +68,7 @@ def dedupe(
         shingle: Words of an n-gram by which near prompts are compared.
         memory_limit: Memory limit of DuckDB, which spills to disk above it. None for most of the machine.
         threads: Threads of DuckDB; None for one per core.
-        on_progress: Gets how many prompts `near` has signed, and how many there are; only called with `near`.
+        on_progress: Gets how many steps were read, and how many there are; not with `episodes` alone.
 
     Returns:
         The manifest of the new store, None without a goal; and the lineage entry. The comparisons run in the
@@ -88,10 +89,11 @@ def dedupe(
         arguments["shingle"] = shingle
     with deriving(path, memory_limit=memory_limit, threads=threads) as derivation:
         if exact or near is not None:
-            make_step_keys(derivation)
+            signing = None if near is None else Signing(derivation, threshold=near, shingle=shingle)
+            make_step_keys(derivation, signing, on_progress)
         _find(derivation, exact=exact, episodes=episodes)
         if near is not None:
-            _find_near(derivation, near, shingle, on_progress)
+            _find_near(derivation, near)
         if exact or near is not None:
             arguments |= _not_compared(derivation)
         left, masked = _leave(derivation), _masked(derivation)
@@ -141,16 +143,9 @@ def _find(derivation: Derivation, *, exact: bool, episodes: bool) -> None:
         _drop_steps(derivation, "exact", f"SELECT *, NULL AS similarity FROM {_rest()}", "prompt, answer")
 
 
-def _find_near(
-    derivation: Derivation, threshold: float, shingle: int, on_progress: Callable[[int, int], None]
-) -> None:
+def _find_near(derivation: Derivation, threshold: float) -> None:
     """Drop near duplicates among the remaining steps."""
-    firsts = (
-        "(SELECT is_eval, prompt, act, episode_id, step_index FROM (SELECT *, row_number() OVER "
-        f"(PARTITION BY is_eval, prompt, act ORDER BY episode_id, step_index) AS place FROM {_rest()}) "
-        "WHERE place = 1)"
-    )
-    find_near(derivation, firsts, threshold=threshold, shingle=shingle, on_progress=on_progress)
+    find_near(derivation, _rest(), threshold=threshold)
     alike = (
         "SELECT r.* REPLACE (coalesce(g.kept, r.prompt) AS prompt), "
         f"coalesce(g.similarity, 1.0) AS similarity FROM {_rest()} AS r LEFT JOIN {GROUPS} AS g "
@@ -162,7 +157,7 @@ def _find_near(
 def _rest() -> str:
     """Return SQL of the learned steps that have not been dropped."""
     return (
-        f"(SELECT * FROM {STEP_KEYS} AS k WHERE {_LEARNED} "
+        f"(SELECT * FROM {STEP_KEYS} AS k WHERE {LEARNED} "
         f"AND NOT EXISTS (SELECT 1 FROM {_DROPPED} AS d WHERE d.episode_id = k.episode_id "
         "AND (d.step_index IS NULL OR d.step_index = k.step_index)))"
     )
@@ -182,7 +177,7 @@ def _drop_steps(derivation: Derivation, kind: str, rows: str, same: str) -> None
 def _not_compared(derivation: Derivation) -> JsonObject:
     """Count the learned steps that have no prompt or no answer to compare."""
     ((n,),) = derivation.connection.execute(
-        f"SELECT count(*) FROM {STEP_KEYS} WHERE is_learned AND NOT ({_LEARNED})"
+        f"SELECT count(*) FROM {STEP_KEYS} WHERE is_learned AND NOT ({LEARNED})"
     ).fetchall()
     return {"n_not_compared": n} if n else {}
 

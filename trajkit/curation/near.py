@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
+import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trajkit._core.lazy import need
 from trajkit.curation.derive import Derivation
@@ -39,14 +41,20 @@ N_VALUES = 128
 _SEED = 1
 _RECALL = 0.99
 _BATCH_ROWS = 512
-_BATCH_BYTES = 8_000_000
+_BATCH_BYTES = 4_000_000
 _PAIRS_AT_ONCE = 20_000
-_WORDS = "trajkit_near_words"
+_SYSTEM, _OTHER = "s", "o"
+"""Prefix of the hash of a message: whether it is a system message."""
+_PART = "trajkit_near_part"
+_FIRSTS = "trajkit_near_firsts"
 _SIGNATURES = "trajkit_near_signatures"
 _BANDS = "trajkit_near_bands"
 STEP_KEYS = "trajkit_step_keys"
-"""Table `(episode_id, step_index, is_eval, is_learned, prompt, answer, act)`: a row per step. `prompt` is
-null if unknown, `answer` if there is none. `act` is a hash of the action, else of the answer."""
+"""Table `(number, episode_id, step_index, is_eval, is_learned, prompt, answer, act)`: a row per step,
+numbered in the order of episode and step. `prompt` is null if unknown, `answer` if there is none. `act` is a
+hash of the action, else of the answer."""
+LEARNED = "is_learned AND prompt IS NOT NULL AND answer IS NOT NULL"
+"""Condition on `STEP_KEYS`: the step is learned and can be compared."""
 EPISODE_KEYS = "trajkit_episode_keys"
 """Table `(episode_id, is_eval, start, actions)`; null where unknown."""
 _WIDE_SPACES = r"[\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
@@ -61,113 +69,124 @@ def rows_per_band(threshold: float) -> int:
     return 1
 
 
-def find_near(
-    derivation: Derivation,
-    firsts: str,
-    *,
-    threshold: float,
-    shingle: int,
-    on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
-) -> None:
-    """Create the table `GROUPS`.
+class Signing:
+    """Signs the prompts of learned steps, part by part, into a table of signatures and one of bands.
 
     Near-identical prompts have the same system messages and tools, and the Jaccard similarity of the word
     n-grams of their other messages is at least `threshold`. A word is letters, digits and _, ignoring the
-    case of A to Z. A prompt is dropped only for an earlier one that stays.
+    case of A to Z, and an n-gram is within one message. So the signature of a prompt is the minimum of those
+    of its messages, and a message that every later prompt repeats is signed once.
 
     Args:
         derivation: The store.
-        firsts: Relation `(is_eval, prompt, act, episode_id, step_index)`: a step that has each prompt.
-            Only prompts with the same `act` and `is_eval` are compared.
         threshold: Lowest Jaccard similarity, from above 0 to 1.
         shingle: Words of an n-gram.
-        on_progress: Gets how many prompts are signed, and how many there are.
 
     Raises:
         MissingExtra: rensa is not installed.
     """
-    sketch = need("rensa", extra="dedupe").RMinHash
+
+    def __init__(self, derivation: Derivation, *, threshold: float, shingle: int) -> None:
+        self._sketch = need("rensa", extra="dedupe").RMinHash
+        self._connection = derivation.connection
+        self._shingle, self._n_rows = shingle, rows_per_band(threshold)
+        self._connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE {_SIGNATURES} (number BIGINT, frame UBIGINT, signature BLOB); "
+            f"CREATE OR REPLACE TEMP TABLE {_BANDS} (number BIGINT, bucket UBIGINT)"
+        )
+
+    def add(self, n_before: int) -> None:
+        """Sign the prompts of the steps in `_PART`, whose numbers are above `n_before`."""
+        hashes, of_messages = self._messages()
+        frame = f"array_to_string(list_filter(hashes, lambda h: h[1] = '{_SYSTEM}'), '')"
+        others = f"{frame}, coalesce({spelled_json('tools')}, ''), CAST(is_eval AS VARCHAR), hex(act)"
+        # read at once: a connection with an open result cannot be written to
+        prompts = self._connection.sql(
+            f"SELECT number, md5_number_lower(concat_ws(chr(3), {others})) AS frame, "
+            f"list_append(list_filter(hashes, lambda h: h[1] = '{_OTHER}'), '') AS hashes "
+            f"FROM (SELECT episode_id, step_index, tools, CAST(prompt AS VARCHAR[]) AS hashes "
+            f"FROM ({full_steps(_PART)})) "
+            f"JOIN {STEP_KEYS} AS k USING (episode_id, step_index) WHERE number > {n_before} AND {LEARNED}"
+        ).to_arrow_table()
+        made = []
+        for batch in prompts.to_batches(_BATCH_ROWS):
+            for piece in _slices(batch, "hashes"):
+                column = piece.column("hashes")
+                places = pc.index_in(column.flatten(), hashes).to_numpy(zero_copy_only=False)
+                starts = column.offsets.to_numpy()[:-1] - column.offsets[0].as_py()
+                made.append(np.minimum.reduceat(of_messages[places], starts))
+        if made:
+            _insert(self._connection, prompts, np.concatenate(made), self._n_rows)
+
+    def _messages(self) -> tuple[pa.Array[Any], NDArray[np.uint32]]:
+        """Return the hashes of the messages in `_PART` and their signatures; first those of no message."""
+        texts = self._connection.sql(
+            "SELECT hash, any_value(text) AS text FROM (SELECT unnest(hashes) AS hash, "
+            f"unnest(texts) AS text FROM {_PART}) WHERE hash[1] = '{_OTHER}' GROUP BY hash"
+        ).to_arrow_table()
+
+        def signed(batch: pa.RecordBatch) -> NDArray[np.uint32]:
+            hashes, offsets = shingle_hashes(batch.column("text"), self._shingle)
+            matrix = self._sketch.digest_matrix_from_flat_token_hashes(hashes, offsets, N_VALUES, _SEED)
+            return np.array(matrix.to_rows(), dtype=np.uint32)
+
+        batches = [piece for batch in texts.to_batches(_BATCH_ROWS) for piece in _slices(batch, "text")]
+        nothing = np.full((1, N_VALUES), np.iinfo(np.uint32).max, np.uint32)
+        with ThreadPoolExecutor() as pool:
+            signatures = np.concatenate([nothing, *pool.map(signed, batches)])
+        return pa.concat_arrays([pa.array([""]), *texts.column("hash").chunks]), signatures
+
+
+def find_near(derivation: Derivation, rest: str, *, threshold: float) -> None:
+    """Create the table `GROUPS`. A prompt is dropped only for an earlier one that stays.
+
+    Args:
+        derivation: The store; its prompts were signed for this threshold.
+        rest: Relation of the rows of `STEP_KEYS` to compare: prompts with the same `act` and `is_eval`.
+        threshold: Lowest Jaccard similarity, from above 0 to 1.
+    """
     run = derivation.connection.execute
-    run(f"CREATE OR REPLACE TEMP TABLE {_SIGNATURES} (number BIGINT, frame UBIGINT, signature BLOB)")
-    run(f"CREATE OR REPLACE TEMP TABLE {_BANDS} (number BIGINT, bucket UBIGINT)")
     run(
-        f"CREATE OR REPLACE TEMP TABLE {_WORDS} AS SELECT *, "
-        f"row_number() OVER (ORDER BY episode_id, step_index) AS number FROM {firsts}"
+        f"CREATE OR REPLACE TEMP TABLE {_FIRSTS} AS SELECT is_eval, prompt, act, min(number) AS number "
+        f"FROM {rest} GROUP BY ALL"
     )
-    n_rows = rows_per_band(threshold)
-    ((n_prompts,),) = run(f"SELECT count(*) FROM {_WORDS}").fetchall()
-    n_signed = 0
-
-    def signed(batch: pa.RecordBatch) -> NDArray[np.uint32]:
-        hashes, offsets = shingle_hashes(batch.column("text"), shingle)
-        matrix = sketch.digest_matrix_from_flat_token_hashes(hashes, offsets, N_VALUES, _SEED)
-        return np.array(matrix.to_rows(), dtype=np.uint32)
-
-    with ThreadPoolExecutor() as pool:
-        for batches in _texts(derivation):
-            for batch, signatures in zip(batches, pool.map(signed, batches), strict=True):
-                _insert(derivation, batch, signatures, n_rows)
-                n_signed += batch.num_rows
-                on_progress(n_signed, n_prompts)
+    run(f"DELETE FROM {_BANDS} WHERE number NOT IN (SELECT number FROM {_FIRSTS})")
     derivation.connection.register("trajkit_near_found", _standing(derivation, threshold))
     run(
         f"CREATE OR REPLACE TEMP TABLE {GROUPS} AS SELECT d.is_eval, d.prompt, d.act, k.prompt AS kept, "
-        f"f.similarity FROM trajkit_near_found AS f JOIN {_WORDS} AS d ON d.number = f.number "
-        f"JOIN {_WORDS} AS k ON k.number = f.kept"
+        f"f.similarity FROM trajkit_near_found AS f JOIN {_FIRSTS} AS d ON d.number = f.number "
+        f"JOIN {_FIRSTS} AS k ON k.number = f.kept"
     )
     derivation.connection.unregister("trajkit_near_found")
 
 
-def _texts(derivation: Derivation) -> Iterator[list[pa.RecordBatch]]:
-    """Yield number, frame and text of each prompt, part by part. Near-identical prompts have equal frames."""
-    role = "json_extract_string(m, '$.role')"
-    messages = "CAST(prompt AS JSON[])"
-    rest = f"to_json(list_filter({messages}, lambda m: {role} <> 'system'))"
-    system = f"to_json(list_filter({messages}, lambda m: {role} = 'system'))"
-    others = f"coalesce({spelled_json('tools')}, ''), CAST(is_eval AS VARCHAR), CAST(act AS VARCHAR)"
-    frame = f"md5_number_lower(concat_ws(chr(3), {normal(f'CAST({system} AS VARCHAR)')}, {others}))"
-    for mine in derivation.parts(f"(SELECT DISTINCT episode_id FROM {_WORDS})"):
-        steps = full_steps(f"(SELECT * FROM steps {mine})")
-        table = derivation.connection.sql(
-            f"SELECT number, {frame} AS frame, {normal(f'CAST({rest} AS VARCHAR)')} AS text FROM "
-            f"(SELECT s.prompt, s.tools, w.number, w.is_eval, w.act FROM ({steps}) AS s JOIN "
-            f"{_WORDS} AS w USING (episode_id, step_index))"
-        ).to_arrow_table()  # materialised: a connection with an open result cannot be written to
-        yield [piece for batch in table.to_batches(_BATCH_ROWS) for piece in _slices(batch)]
-
-
-def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split a batch into slices with at most `_BATCH_BYTES` of text, or one row."""
-    if batch.num_rows <= 1 or batch.column("text").nbytes <= _BATCH_BYTES:
+def _slices(batch: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
+    """Split a batch into slices with at most `_BATCH_BYTES` in a column, or one row."""
+    if batch.num_rows <= 1 or batch.column(column).nbytes <= _BATCH_BYTES:
         yield batch
         return
     half = batch.num_rows // 2
-    yield from _slices(batch.slice(0, half))
-    yield from _slices(batch.slice(half))
+    yield from _slices(batch.slice(0, half), column)
+    yield from _slices(batch.slice(half), column)
 
 
 def _insert(
-    derivation: Derivation, batch: pa.RecordBatch, signatures: NDArray[np.uint32], n_rows: int
+    connection: duckdb.DuckDBPyConnection, prompts: pa.Table, signatures: NDArray[np.uint32], n_rows: int
 ) -> None:
     """Insert the signatures and the bucket of each of their bands."""
     n_bands = N_VALUES // n_rows
-    numbers = batch.column("number")
-    frames = batch.column("frame").to_numpy(zero_copy_only=False).astype(np.uint64)
-    values = signatures.reshape(len(signatures), n_bands, n_rows).astype(np.uint64)
+    frames = prompts.column("frame").to_numpy()
+    values = signatures.reshape(len(signatures), n_bands, n_rows)
     buckets = np.zeros((len(signatures), n_bands), np.uint64)
     for place in range(n_rows):
         buckets = mixed(buckets ^ values[:, :, place])
     buckets = mixed(buckets ^ mixed(np.arange(n_bands, dtype=np.uint64))[None, :] ^ frames[:, None])
     width = pa.binary(4 * N_VALUES)
-    blobs = pa.Array.from_buffers(width, len(signatures), [None, pa.py_buffer(signatures.tobytes())])
-    connection = derivation.connection
+    blobs = pa.Array.from_buffers(width, len(signatures), [None, pa.py_buffer(signatures)])
     rows = {
-        _SIGNATURES: pa.table({"number": numbers, "frame": frames, "signature": blobs}),
+        _SIGNATURES: prompts.select(["number", "frame"]).append_column("signature", blobs),
         _BANDS: pa.table(
-            {
-                "number": np.repeat(numbers.to_numpy(zero_copy_only=False), n_bands),
-                "bucket": buckets.reshape(-1),
-            }
+            {"number": np.repeat(prompts.column("number").to_numpy(), n_bands), "bucket": buckets.reshape(-1)}
         ),
     }
     for table, made in rows.items():
@@ -265,24 +284,57 @@ def _once(value: str, expression: str) -> str:
     return f"list_transform([{value}], lambda t: {expression})[1]"
 
 
-def make_step_keys(derivation: Derivation) -> None:
-    """Create the table `STEP_KEYS`, reading one part at a time."""
+def make_step_keys(
+    derivation: Derivation,
+    signing: Signing | None = None,
+    on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
+) -> None:
+    """Create the table `STEP_KEYS`, reading one part at a time.
+
+    Args:
+        derivation: The store.
+        signing: Also signs the prompts.
+        on_progress: Gets how many steps are read, and how many there are.
+    """
     run = derivation.connection.execute
     run(
-        f"CREATE OR REPLACE TEMP TABLE {STEP_KEYS} (episode_id VARCHAR, step_index BIGINT, is_eval BOOLEAN, "
-        "is_learned BOOLEAN, prompt UHUGEINT, answer UHUGEINT, act UHUGEINT)"
+        f"CREATE OR REPLACE TEMP TABLE {STEP_KEYS} (number BIGINT, episode_id VARCHAR, step_index BIGINT, "
+        "is_eval BOOLEAN, is_learned BOOLEAN, prompt UHUGEINT, answer UHUGEINT, act UHUGEINT)"
     )
-    prompt = (
-        f"md5_number({normal('CAST(prompt AS VARCHAR)')} || chr(3) || coalesce({spelled_json('tools')}, ''))"
-    )
-    answer = f"md5_number({normal('CAST(completion AS VARCHAR)')})"
+    n_total = derivation.store.manifest.counts.n_steps
+    n_done = 0
     for mine in derivation.parts():
-        steps = full_steps(f"(SELECT * FROM steps {mine})")
+        _read(derivation, f"(SELECT * FROM steps {mine})", with_texts=signing is not None)
+        prompt = "array_to_string(CAST(prompt AS VARCHAR[]), '')"
+        number = f"{n_done} + row_number() OVER (ORDER BY s.episode_id, step_index)"
         run(
-            f"INSERT INTO {STEP_KEYS} SELECT s.episode_id, step_index, e.purpose = 'eval', loss_weight > 0, "
-            f"{prompt}, {answer} AS answered, coalesce(md5_number({spelled_json('action')}), answered) "
-            f"FROM ({steps}) AS s JOIN (SELECT episode_id, purpose FROM episodes) AS e USING (episode_id)"
+            f"INSERT INTO {STEP_KEYS} SELECT {number}, s.episode_id, step_index, e.purpose = 'eval', "
+            "loss_weight > 0, "
+            f"md5_number({prompt} || chr(3) || coalesce({spelled_json('tools')}, '')), "
+            "md5_number(completion->>'$') AS answered, "
+            f"coalesce(md5_number({spelled_json('action')}), answered) FROM ({full_steps(_PART)}) AS s "
+            "JOIN (SELECT episode_id, purpose FROM episodes) AS e USING (episode_id)"
         )
+        if signing is not None:
+            signing.add(n_done)
+        ((n_done,),) = run(f"SELECT count(*) FROM {STEP_KEYS}").fetchall()
+        on_progress(n_done, n_total)
+    run(f"DROP TABLE IF EXISTS {_PART}")
+
+
+def _read(derivation: Derivation, steps: str, *, with_texts: bool) -> None:
+    """Create the table `_PART`: steps whose messages are hashes, so that long prompts are cheap."""
+    is_system = 'contains(t, \'"role":"system"\')'  # a quotation mark inside a text is another character
+    hashed = f"CASE WHEN {is_system} THEN '{_SYSTEM}' ELSE '{_OTHER}' END || md5(t)"
+    derivation.connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE {_PART} AS SELECT * {'' if with_texts else 'EXCLUDE texts'} REPLACE ("
+        "CASE WHEN messages IS NOT NULL THEN to_json(hashes[:-2]) END AS messages, "
+        "to_json(hashes[-1]) AS completion) "
+        f"FROM (SELECT *, list_transform(texts, lambda t: {hashed}) AS hashes FROM "
+        f"(SELECT *, list_transform(list_append(CAST(messages AS JSON[]), completion), "
+        f"lambda m: {normal('CAST(m AS VARCHAR)')}) AS texts FROM (SELECT episode_id, step_index, "
+        f"n_prompt_kept, tools, action, loss_weight, messages, completion FROM {steps})))"
+    )
 
 
 def make_episode_keys(derivation: Derivation) -> None:
@@ -296,8 +348,8 @@ def make_episode_keys(derivation: Derivation) -> None:
     if _needs_texts(derivation):
         if not _exists(derivation, STEP_KEYS):
             make_step_keys(derivation)
-        act = f"coalesce(s.action_executed, {asked}, CAST(k.answer AS VARCHAR))"
-        first = "CAST(min(k.prompt) FILTER (step_index = 0) AS VARCHAR)"
+        act = f"coalesce(s.action_executed, {asked}, hex(k.answer))"
+        first = "hex(min(k.prompt) FILTER (step_index = 0))"
         joined = f"LEFT JOIN {STEP_KEYS} AS k USING (episode_id, step_index)"
     actions = (
         f"SELECT episode_id, {first} AS first_prompt, CASE WHEN count({act}) = count(*) THEN "

@@ -24,8 +24,12 @@ _HASH = 32
 
 _SYSTEM, _OTHER = "s", "o"
 """Prefix of the hashes of a message: whether it is a system message."""
-# whether a byte is part of a word: letters, digits, _, and everything beyond ASCII
-_IS_WORD = np.array([chr(byte).isalnum() or byte >= 0x80 or byte == ord("_") for byte in range(256)])
+# a byte of a word in lower case, else 0: words are letters, digits, _, and everything beyond ASCII
+_LETTERS = bytes(
+    byte if byte >= 0x80 else ord(chr(byte).lower()) if chr(byte).isalnum() or byte == ord("_") else 0
+    for byte in range(256)
+)
+_FIRST_BYTES = np.array([(1 << 8 * n_bytes) - 1 for n_bytes in range(9)], np.uint64)
 
 
 def reads_like(text: str) -> str:
@@ -63,7 +67,7 @@ def step_texts(hashed: str) -> str:
     )
     return (
         f"SELECT episode_id, step_index, {written} AS prompt, {read} AS near, {frame} AS frame, "
-        f"CASE WHEN completion IS NOT NULL THEN md5_number(CAST({read} AS VARCHAR) || "
+        f"CASE WHEN completion IS NOT NULL THEN md5_number(hex({read}) || "
         f"(completion->>'$')[{_HASH + 2}:]) END AS answer "
         f"FROM (SELECT *, CAST(prompt AS VARCHAR[]) AS known FROM ({full_steps(hashed)}) "
         "WHERE prompt IS NOT NULL) WHERE len(known) > 0"
@@ -122,45 +126,43 @@ def shingle_hashes(texts: pa.Array[Any], shingle: int) -> tuple[NDArray[np.uint6
     # only the first buffer, the validity bitmap, may be missing
     offset_buffer, data_buffer = cast("list[pa.Buffer]", large.buffers()[1:])
     ends = np.frombuffer(memoryview(offset_buffer), np.int64)[large.offset : large.offset + len(large) + 1]
-    data = np.frombuffer(memoryview(data_buffer), np.uint8)[ends[0] : ends[-1]]
-    ends = ends - ends[0]
-    words, n_before = _word_hashes(data, ends)
-    # the end of each word's text, so that no n-gram crosses it
+    words, n_before = _word_hashes(bytes(memoryview(data_buffer)[ends[0] : ends[-1]]), ends - ends[0])
+    # zeros after the words of each text, so that an n-gram never has words of two texts
     n_words = np.diff(n_before)
-    end = np.repeat(n_before[1:], n_words)
-    place = np.arange(len(words))
-    runs = np.zeros(len(words), np.uint64)
+    first = n_before[:-1] + shingle * np.arange(len(texts))
+    apart = np.zeros(len(words) + shingle * (len(texts) + 1), np.uint64)
+    apart[np.arange(len(words)) + np.repeat(first - n_before[:-1], n_words)] = words
+    n_places = len(apart) - shingle
+    runs = np.zeros(n_places, np.uint64)
     for ahead in range(shingle):
-        there = place + ahead < end
-        runs[there] += words[place[there] + ahead] * _odd(ahead)
-    is_run = (place + shingle <= end) | (place == np.repeat(n_before[:-1], n_words))
-    n_runs = np.where(n_words > 0, np.maximum(n_words - shingle + 1, 1), 1)
-    offsets = np.concatenate([[0], np.cumsum(n_runs)]).astype(np.uint64)
-    hashes = np.zeros(int(offsets[-1]), np.uint64)
-    has_words = np.repeat(n_words > 0, n_runs)
-    hashes[has_words] = mixed(runs[is_run])
-    return hashes, offsets
+        runs += apart[ahead : ahead + n_places] * _odd(ahead)
+    n_runs = np.maximum(n_words - shingle + 1, 1)
+    offsets = np.concatenate([[0], np.cumsum(n_runs)])
+    hashes = mixed(runs[np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], n_runs)])
+    return hashes, offsets.astype(np.uint64)
 
 
-def _word_hashes(
-    data: NDArray[np.uint8], ends: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def _word_hashes(data: bytes, ends: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Return a hash for each word, and how many words come before each text."""
-    is_word = _IS_WORD[data]
-    goes_on = np.zeros(len(data), dtype=bool)
-    goes_on[1:] = is_word[:-1]
-    goes_on[ends[:-1][ends[:-1] < len(data)]] = False
-    begins = is_word & ~goes_on
+    letters = data.translate(_LETTERS) + bytes(8)
+    is_word = np.frombuffer(letters, np.uint8) != 0
+    begins, stops = is_word.copy(), is_word.copy()
+    begins[1:] &= ~is_word[:-1]
+    stops[:-1] &= ~is_word[1:]
+    begins[ends[:-1]] = is_word[ends[:-1]]
+    stops[ends[1:] - 1] = is_word[ends[1:] - 1]
     starts = np.flatnonzero(begins)
+    lengths = np.flatnonzero(stops) + 1 - starts
     n_before = np.searchsorted(starts, ends).astype(np.int64)
     if not len(starts):
         return np.zeros(0, np.uint64), n_before
-    letters = np.flatnonzero(is_word)
-    first_letter = np.searchsorted(letters, starts)
-    lengths = np.diff(np.append(first_letter, len(letters)))
-    in_word = np.arange(len(letters)) - np.repeat(first_letter, lengths)
-    values = _OF_BYTE[data[letters]] * _OF_PLACE[in_word % len(_OF_PLACE)]
-    return mixed(np.add.reduceat(values, first_letter)), n_before
+    # eight bytes at a time; what comes after the word is cut off
+    n_eights = (lengths + 7) // 8
+    first = np.cumsum(n_eights) - n_eights
+    place = 8 * (np.arange(first[-1] + n_eights[-1]) - np.repeat(first, n_eights))
+    eights = np.ndarray(len(data) + 1, "<u8", letters, strides=(1,))[np.repeat(starts, n_eights) + place]
+    eights &= _FIRST_BYTES[np.minimum(np.repeat(lengths, n_eights) - place, 8)]
+    return mixed(np.add.reduceat(mixed(eights + place.astype(np.uint64) * _odd(0)), first)), n_before
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -174,8 +176,3 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _odd(number: int) -> np.uint64:
     """Return an odd factor for a position."""
     return np.uint64(int(mixed(np.array([number + 1000], np.uint64))[0]) | 1)
-
-
-_OF_PLACE = mixed(np.arange(64, dtype=np.uint64)) | np.uint64(1)
-_OF_BYTE = mixed(np.arange(1 << 20, (1 << 20) + 256, dtype=np.uint64))
-_OF_BYTE[ord("A") : ord("Z") + 1] = _OF_BYTE[ord("a") : ord("z") + 1]
