@@ -19,14 +19,15 @@ import json
 import os
 import platform
 import random
-import resource
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.measured import measured
 
 MAX_SECONDS = 60.0
 MAX_MB = 600.0
@@ -231,26 +232,6 @@ def write_conversations(folder: Path, n_conversations: int, *, n_turns: int, see
             number += 1
 
 
-def run(folder: Path, name: str) -> None:
-    """Run a command in a folder; what it prints is dropped."""
-    program = "from trajkit.cli.main import main; main()"
-    command = [sys.executable, "-c", program, *COMMANDS[name]]
-    environment = {**os.environ, "HF_TOKEN": "", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode and not (done.returncode == 1 and name in MAY_FAIL):
-        raise RuntimeError(f"trajkit {' '.join(COMMANDS[name])} failed: {done.stderr[-2000:]}")
-
-
-def measure(folder: Path, name: str) -> tuple[float, float, float]:
-    """Seconds, seconds of processors and megabytes of a command, the only child of a process of its own."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--measure", str(folder), name]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    seconds, cpu_s, peak_mb = json.loads(done.stdout)
-    return seconds, cpu_s, peak_mb
-
-
 def main() -> int:
     """Measure, print, and say whether the limits hold."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -259,17 +240,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="only write the files")
     parser.add_argument("--folder", type=Path, help="where everything is written, and stays")
-    parser.add_argument("--measure", nargs=2, metavar=("FOLDER", "COMMAND"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.measure:
-        folder, name = options.measure
-        started = time.perf_counter()
-        run(Path(folder), name)
-        elapsed_s = time.perf_counter() - started
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        peak_mb = used.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-        print(json.dumps([elapsed_s, used.ru_utime + used.ru_stime, peak_mb]))
-        return 0
     if options.write:
         write_conversations(options.write, options.conversations, n_turns=options.turns, seed=options.seed)
         return 0
@@ -284,7 +255,7 @@ def main() -> int:
         print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
         missed = False
         for name in COMMANDS:
-            seconds, cpu_s, peak_mb = measure(folder, name)
+            seconds, cpu_s, peak_mb = measured(COMMANDS[name], folder, may_fail=name in MAY_FAIL)
             holds = seconds <= MAX_SECONDS and peak_mb <= MAX_MB
             missed |= not holds
             print(

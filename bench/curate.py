@@ -52,8 +52,15 @@ _SYSTEM = (
 )
 
 
-def make_store(goal: Path, n_steps: int) -> None:
-    """Write the synthetic store, 50,000 steps at a time."""
+def make_store(goal: Path, n_steps: int, *, n_lines: int = 40, grows: bool = False) -> None:
+    """Write the synthetic store, 50,000 steps at a time.
+
+    Args:
+        goal: The folder to write.
+        n_steps: How many.
+        n_lines: Lines of what the agent sees at a step.
+        grows: Whether a prompt also has all that the episode had before it; the store keeps what is new.
+    """
     from trajkit.schema import FeedbackKind, Metric, MetricLevel
     from trajkit.store.engine import connect
     from trajkit.store.layout import METRICS, TABLES
@@ -72,14 +79,15 @@ def make_store(goal: Path, n_steps: int) -> None:
     # a tenth of the steps does not depend on the attempt
     what = f"hash(e // {ATTEMPTS}, s, CASE WHEN hash(e // {ATTEMPTS}, s) % 10 = 0 THEN 0 ELSE e END)"
     seen = (
-        f"array_to_string(list_transform(range(40), lambda x: {phrases}[CAST(hash({what}, x) % "
+        f"array_to_string(list_transform(range({n_lines}), lambda x: {phrases}[CAST(hash({what}, x) % "
         f"{len(PHRASES)} AS BIGINT) + 1] || ', tile ' || (hash(x, {what}) % 1000)), chr(10))"
     )
     text = "[{{'type': 'text', 'text': {}}}]"
-    messages = (
-        f"to_json([{{'role': 'system', 'content': {text.format(f'$t${_SYSTEM}$t$ || (e // {ATTEMPTS})')}}}, "
-        f"{{'role': 'user', 'content': {text.format(seen)}}}])"
-    )
+    system = f"{{'role': 'system', 'content': {text.format(f'$t${_SYSTEM}$t$ || (e // {ATTEMPTS})')}}}"
+    user = f"{{'role': 'user', 'content': {text.format(seen)}}}"
+    messages = f"to_json([{system}, {user}])"
+    if grows:  # the system message, and two messages for each step before
+        messages = f"CASE WHEN s = 0 THEN {messages} ELSE to_json([{user}]) END"
     answer = "'go forward ' || (hash(e, s) % 3)"
     metrics = (Metric(name="episode_return", level=MetricLevel.EPISODE, kind=FeedbackKind.FLOAT),)
     n_episodes, at_once = n_steps // STEPS_PER_EPISODE, 2_500
@@ -110,7 +118,7 @@ def make_store(goal: Path, n_steps: int) -> None:
                     {
                         "episode_id": episode.format("e"),
                         "step_index": "s",
-                        "n_prompt_kept": "0",
+                        "n_prompt_kept": "CASE WHEN s = 0 THEN 0 ELSE 2 * s + 1 END" if grows else "0",
                         "messages": messages,
                         "completion": f"to_json({{'role': 'assistant', 'content': {text.format(answer)}}})",
                         "action": f"to_json({answer})",
