@@ -27,7 +27,7 @@ from trajkit.curation.near import (
 from trajkit.errors import RequestError
 from trajkit.schema import Left, LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
-from trajkit.store.engine import literal, writing
+from trajkit.store.engine import MEMORY_LIMIT, literal, writing
 
 SAME_EPISODE = "the same actions from the same start as another"
 NOTHING_NEW = "nothing is learned but duplicates"
@@ -47,7 +47,7 @@ def dedupe(
     episodes: bool = False,
     near: float | None = None,
     shingle: int = 5,
-    memory_limit: str | None = "2GB",
+    memory_limit: str = MEMORY_LIMIT,
     threads: int | None = None,
     on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
 ) -> tuple[Manifest | None, LineageEntry]:
@@ -66,7 +66,7 @@ def dedupe(
         near: Compare steps with the same action by the similarity of their prompts: at least this share, from
             above 0 to 1 (`trajkit.curation.near`). The answer replaces an unknown action.
         shingle: Words of an n-gram by which near prompts are compared.
-        memory_limit: Memory limit of DuckDB, which spills to disk above it. None for most of the machine.
+        memory_limit: Memory limit of DuckDB, which spills to disk above it.
         threads: Threads of DuckDB; None for one per core.
         on_progress: Gets how many steps were read, and how many there are; not with `episodes` alone.
 

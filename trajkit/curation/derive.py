@@ -15,7 +15,7 @@ from trajkit._core.files import refuse_existing
 from trajkit.errors import DataError, NothingMatched, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest, Metric
 from trajkit.schema.base import JsonObject
-from trajkit.store.engine import connect, file_literal, first_line, interruptible, literal
+from trajkit.store.engine import MEMORY_LIMIT, connect, file_literal, first_line, interruptible, literal
 from trajkit.store.reader import Store, open_store, verifying
 from trajkit.store.tally import lines_of
 from trajkit.store.view import create_views
@@ -200,7 +200,7 @@ class Derivation:
 def deriving(
     path: str | Path,
     *,
-    memory_limit: str | None = None,
+    memory_limit: str = MEMORY_LIMIT,
     threads: int | None = None,
     verifies_beside: bool = False,
 ) -> Iterator[Derivation]:
@@ -208,8 +208,7 @@ def deriving(
 
     Args:
         path: The folder, or `sample:NAME`.
-        memory_limit: Memory limit of DuckDB, such as `1GB`, which spills to disk above it. None for most of
-            the machine.
+        memory_limit: Memory limit of DuckDB, such as `1GB`, which spills to disk above it.
         threads: None for one per core.
         verifies_beside: Compute checksums while the block reads. The block must show and write nothing before
             `Derivation.entry` or `write`, which wait for them.

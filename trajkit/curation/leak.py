@@ -38,7 +38,7 @@ from trajkit.curation.texts import first_texts, hashed_steps, step_texts
 from trajkit.errors import RequestError, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
-from trajkit.store.engine import connect, first_line, interruptible
+from trajkit.store.engine import MEMORY_LIMIT, connect, first_line, interruptible
 from trajkit.store.reader import Store, open_store, verify
 from trajkit.store.view import create_views, spans
 
@@ -55,7 +55,7 @@ def leak(
     near: float | None = THRESHOLD,
     by: Sequence[str] = (),
     reservations: Iterable[Reservation] | None = None,
-    memory_limit: str | None = None,
+    memory_limit: str = MEMORY_LIMIT,
     threads: int | None = None,
 ) -> LeakReport:
     """Compare a training store with an evaluation store and with reserved worlds.
@@ -71,8 +71,7 @@ def leak(
             (`trajkit.curation.alike`), from above 0 to 1. None to compare only prompts that read the same.
         by: Columns, metrics or `tags.NAME` whose values must not be on both sides together.
         reservations: Reserved worlds; None for the `trajkit.toml` of the working folder and those above it.
-        memory_limit: Memory limit of DuckDB, such as `1GB`, which spills to disk above it. None for most of
-            the machine.
+        memory_limit: Memory limit of DuckDB, such as `1GB`, which spills to disk above it.
         threads: None for one per core.
 
     Raises:
@@ -204,7 +203,7 @@ def _check_share(near: float | None) -> None:
 
 @contextmanager
 def _connected(
-    stores: dict[str, Store], memory_limit: str | None, threads: int | None, *, by: Sequence[str]
+    stores: dict[str, Store], memory_limit: str, threads: int | None, *, by: Sequence[str]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a connection with the views of each store in its own schema, and a table `own` of its episodes."""
     for store in stores.values():

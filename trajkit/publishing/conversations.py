@@ -148,7 +148,7 @@ def write_conversations(rows: Rows, fields: Mapping[str, pa.DataType], folder: P
     schema = pa.schema(columns)
     (folder / SFT).mkdir(parents=True, exist_ok=True)
     (folder / MOVED_FOLDER).mkdir(parents=True, exist_ok=True)
-    with connect(memory_limit="2GB") as connection, interruptible(connection):
+    with connect() as connection, interruptible(connection):
         connection.execute("SET arrow_large_buffer_size = false")
         with ShardWriter(folder / MOVED_FOLDER / f".{SFT}-{rows.split}", schema) as wide:
             narrow = _without_wide(_paired(connection, rows, fields), wide)

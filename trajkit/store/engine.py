@@ -28,6 +28,9 @@ _CONFIG = {
     "allow_community_extensions": "false",
     "python_enable_replacements": "false",  # else SQL text could name the caller's Python variables
 }
+MEMORY_LIMIT = "2GB"
+"""Memory limit of a connection, unless its command needs less: DuckDB spills to disk above it. Its own limit
+is most of the machine, so that memory would grow with the rows."""
 MOST_CHARACTERS = 100_000
 """Most characters of an SQL text or a condition of a user."""
 DEEPEST = 100
@@ -45,12 +48,12 @@ _MACHINE = (
 
 
 def connect(
-    *, memory_limit: str | None = None, threads: int | None = None, spill: Path | None = None
+    *, memory_limit: str = MEMORY_LIMIT, threads: int | None = None, spill: Path | None = None
 ) -> duckdb.DuckDBPyConnection:
     """Open a new database in memory, in UTC, that loads no extension by itself.
 
     Args:
-        memory_limit: Such as `1GB`; None for DuckDB's own limit (most of the machine).
+        memory_limit: Such as `1GB`. DuckDB spills to disk above it.
         threads: None for one per core.
         spill: Folder for spilled data; None for one in the system's temporary folder, removed on close.
     """
@@ -61,8 +64,7 @@ def connect(
     with contextlib.suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = false")
     connection.execute(f"SET temp_directory = {literal(str(folder))}")
-    if memory_limit is not None:
-        connection.execute(f"SET memory_limit = {literal(memory_limit)}")
+    connection.execute(f"SET memory_limit = {literal(memory_limit)}")
     if threads is not None:
         connection.execute(f"SET threads = {int(threads)}")
     return connection

@@ -19,6 +19,7 @@ import pyarrow as pa
 from trajkit.errors import QueryError, StoreError
 from trajkit.store.damage import damage
 from trajkit.store.engine import (
+    MEMORY_LIMIT,
     TimeLimit,
     connect,
     file_literal,
@@ -81,7 +82,7 @@ def ask(
     sql: str,
     *,
     limit_s: float | None = None,
-    memory_limit: str | None = None,
+    memory_limit: str = MEMORY_LIMIT,
     threads: int | None = None,
 ) -> Iterator[Answer]:
     """Run one SELECT over `episodes`, `steps`, `feedback` and `steps_full`; rows stream inside the block.
@@ -91,7 +92,7 @@ def ask(
         sql: One SELECT. It can read the store and nothing else, and change nothing.
         limit_s: Seconds that the query may run, without the time that the block takes for its rows; None for
             no limit.
-        memory_limit: Such as `1GB`; None for DuckDB's own limit.
+        memory_limit: Such as `1GB`.
         threads: None for one per core.
 
     Raises:
@@ -189,7 +190,7 @@ def _column_names(store: Store) -> list[str]:
 
 
 def fenced(
-    store: Store, *, memory_limit: str | None = None, threads: int | None = None
+    store: Store, *, memory_limit: str = MEMORY_LIMIT, threads: int | None = None
 ) -> duckdb.DuckDBPyConnection:
     """Open a connection with the views `episodes`, `steps`, `feedback` and `steps_full`, and no other data.
 
@@ -197,7 +198,7 @@ def fenced(
 
     Args:
         store: The store.
-        memory_limit: Such as `1GB`; None for DuckDB's own limit.
+        memory_limit: Such as `1GB`.
         threads: None for one per core.
 
     Raises:

@@ -27,8 +27,6 @@ from trajkit.store.reader import Store, open_store
 from trajkit.viewer.filter import Filter
 from trajkit.viewer.index import LIMIT_S, Index, Shelved
 
-_MEMORY = "2GB"
-"""Memory for queries of one store; DuckDB moves the rest to disk."""
 _MOST_KEPT = 16
 _MOST_CHARACTERS = 200_000_000
 _LONGEST = 400
@@ -127,7 +125,7 @@ class Shelf:
 
 
 def _shelved(number: int, name: str, store: Store, opened: contextlib.ExitStack) -> Shelved:
-    connection = fenced(store, memory_limit=_MEMORY)
+    connection = fenced(store)
     opened.callback(connection.close)
     return Shelved(number, name, store, connection)
 
