@@ -19,6 +19,10 @@ BENCHMARKS = $(shell grep -l '__main__' bench/*.py)
 SYSTEM_PACKAGES := procps:ps postgresql:postgres chromium:chromium default-jre-headless:java nodejs:node npm:npm \
 	openssl:openssl
 
+# pip compiles nothing here (`--no-compile`), so let Python keep what it compiles: else each of the thousands of processes
+# of the tests compiles torch and transformers again (11 s of processor time for each instead of 5).
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo loop check test test-all lint bench docs site system clean
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 from xdist.scheduler.loadfile import LoadFileScheduling
+
+from tests import warm
 
 for _name in ("TENSORZERO_CLICKHOUSE_URL", "TENSORZERO_GATEWAY_URL", "TENSORZERO_POSTGRES_URL"):
     os.environ.pop(_name, None)
@@ -23,6 +25,14 @@ _TOGETHER = {
 """Files whose session fixture is too dear to be made by two workers."""
 
 _MUST_RUN = os.environ.get("TRAJKIT_REQUIRE_ALL") == "1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _services_are_forked() -> Iterator[None]:
+    """The model servers and trainings that commands start: importing what they need takes 5 s each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trajkit.stack.process.subprocess", warm.forking())
+        yield
 
 
 gc.disable()  # until all tests are collected: none of what that makes is garbage, and looking takes seconds

@@ -41,16 +41,11 @@ def console(page: str) -> list[Shown]:
     return shown
 
 
-def run(
-    command: str, folder: Path, *, is_warm: bool = False, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a line as a shell would, both streams together as on a terminal.
-
-    `is_warm` is for pages whose commands load models: they need not import what does.
-    """
+def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a line as a shell would, both streams together as on a terminal."""
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, **environment}
-    if is_warm and command.startswith("trajkit ") and not _SHELL.search(command):
+    if command.startswith("trajkit ") and not _SHELL.search(command):
         return warm.trajkit(shlex.split(command)[1:], folder, environment, is_together=True)
     return subprocess.run(
         ["bash", "-c", command],
@@ -63,7 +58,7 @@ def run(
     )
 
 
-def printed(page: str, folder: Path, *, is_warm: bool = False, **environment: str) -> list[Shown]:
+def printed(page: str, folder: Path, **environment: str) -> list[Shown]:
     """Run every command in one folder; each must end well and print what is shown, `...` for what differs.
 
     Returns:
@@ -71,7 +66,7 @@ def printed(page: str, folder: Path, *, is_warm: bool = False, **environment: st
     """
     found = []
     for command, output in console(page):
-        done = run(command, folder, is_warm=is_warm, **environment)
+        done = run(command, folder, **environment)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         is_same = doctest.OutputChecker().check_output(output, done.stdout, _SAME)
         assert is_same, f"$ {command}\nshown:\n{output}\nprinted:\n{done.stdout}"

@@ -1,4 +1,4 @@
-"""`trajkit` in a process of its own that imports nothing: it is forked from one that has."""
+"""`trajkit` and its services in processes that import nothing: they are forked from one that has."""
 
 from __future__ import annotations
 
@@ -7,23 +7,33 @@ import functools
 import importlib
 import json
 import os
+import runpy
+import select
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 _BIN = Path(sys.executable).parent
-HEAVY = ("duckdb", "pyarrow.dataset", "pyarrow.parquet", "transformers.modeling_utils", "peft")
+HEAVY = (
+    *("duckdb", "pyarrow.dataset", "pyarrow.parquet", "transformers.trainer", "peft"),
+    *("starlette.applications", "starlette.routing", "uvicorn"),
+)
 """What takes long to import, beside the commands."""
+MODULES = ("trajkit", "trajkit.stack.model_server", "trajkit.training.local.worker")
+"""What is forked of what a command starts and leaves: the model servers and the trainings."""
 
 
 def trajkit(
     arguments: Sequence[str], folder: Path, environment: dict[str, str], *, is_together: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in a folder; `is_together` puts both of its streams into `stdout`."""
-    if any(name.startswith("HF_") for name in environment):  # they are read when the library is imported
+    if not _is_forkable(environment):
         return subprocess.run(
             [_BIN / "trajkit", *arguments],
             cwd=folder,
@@ -44,60 +54,119 @@ def trajkit(
 
 
 def call(
-    arguments: Sequence[str], folder: Path, environment: dict[str, str], streams: tuple[str, str, str]
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], streams: tuple[str, str, str]
 ) -> int:
     """Run the command with files as its streams, and give its exit code."""
-    process = _server()
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(f"{json.dumps([arguments, str(folder), environment, streams])}\n")
-    process.stdin.flush()
-    return int(process.stdout.readline())
+    return _ask("call", None, arguments, folder, environment, streams)
+
+
+class Forked:
+    """A service that was forked: what `trajkit.stack.process` asks of the handle of a process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> None:
+        """Nothing: it is no child of this process."""
+
+
+def popen(command: list[str], *, cwd: Path, env: dict[str, str], stdout: Any, **options: Any) -> Any:
+    """Start `python -m MODULE` as `subprocess.Popen` does, forked when it is one of MODULES."""
+    _, _, module, *arguments = command
+    if module not in MODULES or not _is_forkable(env):
+        return subprocess.Popen(command, cwd=cwd, env=env, stdout=stdout, **options)
+    return Forked(_ask("start", module, arguments, cwd, env, ("/dev/null", stdout.name, stdout.name)))
+
+
+def _is_forkable(environment: Mapping[str, str]) -> bool:
+    return not any(name.startswith("HF_") for name in environment)  # they are read at an import
+
+
+def _ask(*request: Any) -> int:
+    with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rw") as file:
+        connection.connect(_address())
+        file.write(f"{json.dumps(request, default=str)}\n")
+        file.flush()
+        return int(file.readline())
 
 
 @functools.cache
-def _server() -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    )
+def _address() -> str:
+    """The socket of the process to fork from, which ends with this one."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    address = f"{folder.name}/warm"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        process = subprocess.Popen(
+            [sys.executable, __file__, address, str(listening.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            pass_fds=[listening.fileno()],
+        )
     atexit.register(process.terminate)
-    return process
+    return address
 
 
-def _fork() -> None:
-    """Fork for each line of stdin; come back only in a process that is to run a command."""
-    for line in sys.stdin:
-        if (process := os.fork()) == 0:
-            arguments, folder, environment, streams = json.loads(line)
-            os.setsid()  # the first terminal that is opened is that of the process
-            for number, path in enumerate(streams):
-                os.dup2(os.open(path, os.O_RDWR | os.O_APPEND), number)
-            os.chdir(folder)
-            os.environ.clear()
-            os.environ.update(environment)
-            sys.argv = ["trajkit", *arguments]
-            return
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])}\n")
-        sys.stdout.flush()
+def _fork(listening: socket.socket) -> tuple[str | None, Sequence[str]]:
+    """Fork for each request; return only in a process that is to run something: a module, or the command."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that answer
+    while listening in select.select([listening, sys.stdin], [], [])[0]:
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return _answer(connection)
+        connection.close()
     os._exit(0)
 
 
-def _serve() -> None:
+def _answer(connection: socket.socket) -> tuple[str | None, Sequence[str]]:
+    """Fork what is asked for, and say its exit code, or its process id at once; return only in the fork."""
+    with connection, connection.makefile("rw") as file:
+        kind, module, arguments, folder, environment, streams = json.loads(file.readline())
+        if (process := os.fork()) != 0:
+            is_call = kind == "call"
+            said = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) if is_call else process
+            file.write(f"{said}\n")
+            file.flush()
+            os._exit(0)
+    os.setsid()  # the first terminal that is opened is that of the process
+    for number, path in enumerate(streams):
+        os.dup2(os.open(path, os.O_RDWR | os.O_APPEND), number)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    if module is not None:
+        sys.path[0] = folder
+        sys.modules.pop(module)
+    return module, arguments
+
+
+def _serve(address: str, descriptor: str) -> NoReturn:
     from trajkit._core.memory import prefer_little_memory
     from trajkit.cli.main import main
     from trajkit.commands.catalog import COMMANDS, load
+    from trajkit.stack import process
 
     prefer_little_memory()
     for name in COMMANDS:
         load(name)
-    for name in HEAVY:
+    for name in (*HEAVY, *MODULES):
         importlib.import_module(name)
-    _fork()
+    globals()["_address"] = lambda: address
+    process.subprocess = forking()  # type: ignore[attr-defined]
+    module, arguments = _fork(socket.socket(fileno=int(descriptor)))
+    sys.argv = [module or "trajkit", *arguments]
     code = 1
     try:
-        main()
+        if module in (None, "trajkit"):
+            main()
+        else:
+            runpy.run_module(module, run_name="__main__")
     except SystemExit as ended:
         code = int(ended.code or 0)
     finally:
@@ -111,6 +180,13 @@ def _serve() -> None:
         os._exit(code)
 
 
+def forking() -> Any:
+    """The module `subprocess` with a `Popen` that forks; for `trajkit.stack.process`."""
+    from types import SimpleNamespace
+
+    return SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+
+
 if __name__ == "__main__":
     sys.path[0] = str(_BIN)
-    _serve()
+    _serve(*sys.argv[1:])

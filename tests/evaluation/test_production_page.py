@@ -21,7 +21,7 @@ def test_from_production_traffic_to_a_tuned_model(tmp_path: Path) -> None:
     shutil.copy(ROOT / "bench" / "conversations.py", tmp_path)
     (checks,) = blocks(PAGE, "python")
     (tmp_path / "checks.py").write_text(checks)
-    printed(PAGE, tmp_path, COLUMNS="120", OMP_NUM_THREADS="1", is_warm=True)
+    printed(PAGE, tmp_path, COLUMNS="120", OMP_NUM_THREADS="1")
     found = report(tmp_path / "stores" / "scored", metrics=["names_state"])
     by_metric = {each.metric: each for each in found.comparisons}
     # the form is learned; whether the content is depends on the machine's arithmetic

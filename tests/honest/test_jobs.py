@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.timeout(400)
 def test_from_tensorzero_to_a_tuned_variant(folder: Path) -> None:
     shutil.copytree(ROOT / "recipes" / "babyai", folder, dirs_exist_ok=True)
-    done = printed(PAGES["tensorzero"], folder, COLUMNS="100", OMP_NUM_THREADS="1", is_warm=True)
+    done = printed(PAGES["tensorzero"], folder, COLUMNS="100", OMP_NUM_THREADS="1")
     verbs = [shlex.split(each.command)[1] for each in done]
     order = ("export", "select", "split", "leak", "sft", "register", "evaluate", "report", "lineage")
     assert [verb for verb in verbs if verb in order] == list(order)
@@ -46,7 +46,7 @@ def test_from_tensorzero_to_a_tuned_variant(folder: Path) -> None:
 @pytest.mark.timeout(300)
 def test_from_local_rollouts_to_a_tuned_model(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "recipes" / "babyai", tmp_path / "babyai")
-    assert len(printed(PAGES["local"], tmp_path, COLUMNS="100", OMP_NUM_THREADS="1", is_warm=True)) == 5
+    assert len(printed(PAGES["local"], tmp_path, COLUMNS="100", OMP_NUM_THREADS="1")) == 5
     assert (tmp_path / "runs" / "goto-sft" / "model").is_dir()
     assert not (tmp_path / ".trajkit" / "stack").exists(), "nothing was started"
 

@@ -32,7 +32,7 @@ def trajkit_commands() -> list[list[str]]:
 def test_the_story_runs_as_typed_and_prints_what_is_shown(tmp_path):
     shutil.copytree(ROOT / "recipes" / "babyai", tmp_path / "recipes" / "babyai")
     (tmp_path / "first").mkdir()
-    assert len(printed(README, tmp_path / "first", COLUMNS="100", OMP_NUM_THREADS="1", is_warm=True)) == 8
+    assert len(printed(README, tmp_path / "first", COLUMNS="100", OMP_NUM_THREADS="1")) == 8
     assert "after" in (tmp_path / "first" / "report" / "report.html").read_text(encoding="utf-8")
 
 

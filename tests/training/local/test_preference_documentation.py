@@ -47,7 +47,7 @@ def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
         for action, is_won in (("turn left", True), ("go forward", False))
     ]
     write_episodes(tmp_path / "stores" / "attempts", attempts, kind="test")
-    shown = printed(PAGE, tmp_path, OMP_NUM_THREADS="1", is_warm=True)
+    shown = printed(PAGE, tmp_path, OMP_NUM_THREADS="1")
     assert len(shown) == 4
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
