@@ -26,6 +26,7 @@ from tests.node_tools import free_port, running
 
 __all__ = [
     "answering",
+    "changed",
     "client",
     "environment",
     "forwarded",
@@ -64,7 +65,7 @@ def program(python: Path, name: str) -> str:
 
 @contextmanager
 def client(
-    python: Path, script: Path, settings: Mapping[str, str] | None = None
+    python: Path, script: Path, settings: Mapping[str, str] | None = None, *arguments: str | Path
 ) -> Iterator[Callable[[Mapping[str, Any]], Any]]:
     """Run a program of the other environment; the value sends it a request and returns its answer.
 
@@ -72,10 +73,11 @@ def client(
         python: Python of that environment.
         script: A program that answers each line of JSON with one line of JSON.
         settings: Environment variables that it needs; of trajkit's own `PYTHONPATH` is left out.
+        arguments: Those of its command line.
     """
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     process = subprocess.Popen(
-        [python, script],
+        [python, script, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -117,6 +119,16 @@ def shrink(database: Path, tables: Sequence[str]) -> None:
                 connection.execute(f'DROP {kind} IF EXISTS "{name}"')
         connection.commit()
         connection.execute("VACUUM")
+
+
+def changed(database: Path, goal: Path, *statements: str) -> Path:
+    """Write a copy of an SQLite database in which something is different."""
+    goal.write_bytes(database.read_bytes())
+    with closing(sqlite3.connect(goal)) as connection:
+        for one in statements:
+            connection.execute(one)
+        connection.commit()
+    return goal
 
 
 def packed(file: Path, goal: Path) -> None:

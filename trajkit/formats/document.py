@@ -142,3 +142,15 @@ def time_at(value: Any, where: str) -> datetime | None:
     except ValueError:
         raise BadDocument("not a time", where, shown(value)) from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def known_time_at(value: Any, where: str) -> datetime:
+    """Return the time as `time_at` does.
+
+    Raises:
+        BadDocument: It is no time, or not there.
+    """
+    found = time_at(value, where)
+    if found is None:
+        raise BadDocument("not a time", where, shown(value))
+    return found

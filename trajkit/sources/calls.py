@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,6 +32,8 @@ CUT_TEXT = "a text that the source cut"
 """Episodes with a text that the logging system truncated."""
 NO_PROMPT = "a call without its prompt"
 """Episodes with a call whose prompt was not stored."""
+NO_CALL = "no call of a model in it"
+"""Why a session is left out."""
 
 _EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -152,6 +155,22 @@ def found_of(session: Session, place: str) -> Found:
         return Found(place, reading, session.session_id.encode(), missing=tuple(sorted(missing)))
     except BadDocument as error:
         return Found(place, problem=error.problem)
+
+
+def found_by(make: Callable[[], Session | None], place: str, *, empty: str = NO_CALL) -> Found:
+    """Return the session that a function makes of records; one without a call is set aside.
+
+    Args:
+        make: Makes it; whatever is wrong with the records becomes the problem of the session.
+        place: Where it is.
+        empty: Why it is left out where it has no call.
+    """
+    try:
+        with known_types():
+            session = make()
+    except BadDocument as error:
+        return Found(place, problem=error.problem)
+    return found_of(session, place) if session and session.calls else Found(place, aside=empty)
 
 
 @contextmanager
@@ -337,3 +356,15 @@ class Gathered:
             for part, value in rows:
                 parts.setdefault(part, []).append(json.loads(value))
             yield name, parts
+
+    def sessions(self, make: Callable[..., Session], *, beside: str = "") -> Iterator[Found]:
+        """Yield the session of each group, whose name is `session ID`, or the kind and id of a lone record.
+
+        Args:
+            make: Makes the session of an id and its rows by part; `is_named` is whether a session has it.
+            beside: A group with no other part than this is no session, such as scores of what is not here.
+        """
+        for name, parts in self.groups():
+            what, _, own = name.partition(" ")
+            if parts.keys() != {beside}:
+                yield found_by(partial(make, own, parts, is_named=what == "session"), name)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from trajkit._core.outside import regular_file
 from trajkit.errors import DataError, RequestError
+from trajkit.formats.document import BadDocument, shown
 
 _SCHEME = "sqlite:///"
 _MAGIC = b"SQLite format 3\x00"
@@ -64,6 +67,33 @@ def database(place: str) -> Iterator[sqlite3.Connection]:
         raise DataError(
             f"{path} cannot be read: {error}", hint="is it whole, and an SQLite database?"
         ) from error
+
+
+def check_columns(
+    columns: Mapping[str, frozenset[str]], needed: Mapping[str, set[str]], *, other: str, hint: str
+) -> None:
+    """Refuse a database that lacks a table or a column.
+
+    Raises:
+        DataError: It lacks one; `other` says what it is without one of the tables.
+    """
+    for table, names in needed.items():
+        if table not in columns:
+            raise DataError(f"no table {table}: this is {other}", hint=hint)
+        if missing := names - columns[table]:
+            raise DataError(f"the table {table} has no column {', '.join(sorted(missing))}", hint=hint)
+
+
+def json_cell(text: Any, where: str) -> Any:
+    """The value of a cell that holds JSON.
+
+    Raises:
+        BadDocument: It holds something else.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        raise BadDocument("not JSON", where, shown(text)) from None
 
 
 def columns_of(connection: sqlite3.Connection) -> Mapping[str, frozenset[str]]:

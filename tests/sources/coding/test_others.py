@@ -311,7 +311,7 @@ def test_opencode_what_is_no_database_of_it_is_refused_by_name(tmp_path: Path) -
     with closing(sqlite3.connect(path)) as file:
         file.execute("CREATE TABLE session (id, title)")
     with pytest.raises(
-        RequestError, match="the table session lacks directory, parent_id, time_created, version"
+        DataError, match="the table session has no column directory, parent_id, time_created, version"
     ):
         found("opencode", path)
     path.write_bytes(b"no database at all, but long enough to be looked at" * 20)

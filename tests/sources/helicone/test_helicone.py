@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from tests.sources.reading import Reader
 from trajkit.errors import RequestError
-from trajkit.formats.document import Reading
-from trajkit.schema import Episode
 from trajkit.sources.calls import NO_PROMPT, NO_SESSION
-from trajkit.sources.files.found import Found
 from trajkit.sources.helicone.connect import SOURCE
 from trajkit.sources.helicone.rows import NO_BODY
 from trajkit.sources.wish import Wish
 from trajkit.testing import SourceContract
+
+READ = Reader(SOURCE)
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 LOOK = [
@@ -112,15 +112,6 @@ def saved(folder: Path, suffix: str, rows: list[dict[str, Any]] = REQUESTS) -> P
     return path
 
 
-def found_at(place: Path) -> list[Found]:
-    return [one for one in SOURCE.read(str(place), Wish()) if isinstance(one, Found)]
-
-
-def episodes_at(place: Path) -> dict[str, Episode]:
-    readings = [one.reading for one in found_at(place)]
-    return {each.episode_id: each for one in readings if isinstance(one, Reading) for each in one.episodes}
-
-
 class TestHelicone(SourceContract):
     source = SOURCE
     n_episodes = 2
@@ -132,7 +123,7 @@ class TestHelicone(SourceContract):
 
 
 def test_a_session_has_its_calls_in_order_with_their_facts(tmp_path: Path) -> None:
-    trip = episodes_at(saved(tmp_path, ".jsonl"))["trip"]
+    trip = READ.episodes(saved(tmp_path, ".jsonl"))["trip"]
     assert [step.n_prompt_kept for step in trip.steps] == [0, 2, 0]
     assert trip.tags == {"customer": "acme", "user_id": "ada"}
     assert (trip.origin or {})["session_name"] == "Weather"
@@ -149,8 +140,8 @@ def test_a_session_has_its_calls_in_order_with_their_facts(tmp_path: Path) -> No
 @pytest.mark.parametrize("suffix", [".json", ".csv"])
 def test_every_kind_of_file_says_the_same(tmp_path: Path, suffix: str) -> None:
     place = saved(tmp_path, suffix)
-    ours = episodes_at(place)
-    theirs = episodes_at(saved(tmp_path, ".jsonl"))
+    ours = READ.episodes(place)
+    theirs = READ.episodes(saved(tmp_path, ".jsonl"))
     assert ours.keys() == theirs.keys()
     for name, one in ours.items():
         assert one.steps == theirs[name].steps
@@ -162,14 +153,14 @@ def test_every_kind_of_file_says_the_same(tmp_path: Path, suffix: str) -> None:
 
 
 def test_bodies_that_are_elsewhere_are_told(tmp_path: Path) -> None:
-    (lone,) = [one for one in found_at(saved(tmp_path, ".jsonl")) if one.missing]
+    (lone,) = [one for one in READ.found(saved(tmp_path, ".jsonl")) if one.missing]
     assert set(lone.missing) == {NO_BODY, NO_PROMPT, NO_SESSION}
 
 
 def test_bad_rows_are_named(tmp_path: Path) -> None:
     rows = [{"id": "x"}, {**REQUESTS[0], "request_created_at": "soon"}, {**REQUESTS[3], "scores": 3}]
     wrong = [
-        (one.place, one.problem.kind) for one in found_at(saved(tmp_path, ".jsonl", rows)) if one.problem
+        (one.place, one.problem.kind) for one in READ.found(saved(tmp_path, ".jsonl", rows)) if one.problem
     ]
     assert wrong == [
         ("requests.jsonl:1", "no request of Helicone's"),

@@ -15,15 +15,18 @@ from tests.sources import foreign, thirty
 from tests.sources.conftest import READER
 from tests.sources.langfuse import record
 from tests.sources.langfuse import server as langfuse
+from tests.sources.reading import Reader, answer
 from trajkit.errors import DataError, RequestError, ServiceError
 from trajkit.formats.document import Reading
 from trajkit.schema import Episode, FileBlock, ThoughtBlock
 from trajkit.sources.calls import CUT_TEXT, NO_SESSION
 from trajkit.sources.catalog import recognised
-from trajkit.sources.files.found import Found, Unread
+from trajkit.sources.files.found import Unread
 from trajkit.sources.langfuse.connect import SOURCE
 from trajkit.sources.wish import Wish
 from trajkit.testing import SourceContract
+
+READ = Reader(SOURCE)
 
 N_OTHERS = 4
 """Episodes beside the thirty: a session with two sub-agents, and a lone trace."""
@@ -53,19 +56,6 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANGFUSE_SECRET_KEY", "sk-lf-very-secret")
 
 
-def found_at(place: Path | str, wish: Wish = Wish()) -> list[Found]:  # noqa: B008 -- frozen
-    return [one for one in SOURCE.read(str(place), wish) if isinstance(one, Found)]
-
-
-def episodes_at(place: Path | str, wish: Wish = Wish()) -> dict[str, Episode]:  # noqa: B008 -- frozen
-    readings = [one.reading for one in found_at(place, wish)]
-    return {each.episode_id: each for one in readings if isinstance(one, Reading) for each in one.episodes}
-
-
-def of_babyai(place: Path | str) -> list[Episode]:
-    return [one for name, one in episodes_at(place).items() if name.startswith("babyai-")]
-
-
 class TestLangfuse(SourceContract):
     source = SOURCE
     n_episodes = thirty.N_EPISODES + N_OTHERS
@@ -77,7 +67,7 @@ class TestLangfuse(SourceContract):
 
 
 def test_thirty_episodes_come_back_from_the_tables_of_version_3(database: str) -> None:
-    thirty.assert_same(of_babyai(database), thirty.expected())
+    thirty.assert_same(READ.of_babyai(database), thirty.expected())
 
 
 def test_thirty_episodes_come_back_from_the_tables_of_version_4(
@@ -87,8 +77,8 @@ def test_thirty_episodes_come_back_from_the_tables_of_version_4(
     langfuse.insert(server.ask, "langfuse4", "events_full", langfuse.events_of(tables))
     langfuse.insert(server.ask, "langfuse4", "scores", tables["scores"])
     url = server.url_for(READER, database="langfuse4")
-    thirty.assert_same(of_babyai(url), thirty.expected())
-    assert plain(episodes_at(url)) == plain(episodes_at(database))
+    thirty.assert_same(READ.of_babyai(url), thirty.expected())
+    assert plain(READ.episodes(url)) == plain(READ.episodes(database))
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv", ".csv.gz"])
@@ -99,23 +89,23 @@ def test_thirty_episodes_come_back_from_an_export(
     place = langfuse.export(tmp_path, tables, suffix, is_enriched=is_enriched)
     assert recognised(str(place)) == "langfuse"
     assert not [one for one in SOURCE.read(str(place), Wish()) if isinstance(one, Unread)]
-    thirty.assert_same(of_babyai(place), thirty.expected())
+    thirty.assert_same(READ.of_babyai(place), thirty.expected())
 
 
 @pytest.mark.usefixtures("keys")
 @pytest.mark.parametrize("version", [3, 4])
 def test_thirty_episodes_come_back_from_the_api(tables: langfuse.Tables, version: int) -> None:
     with foreign.answering(langfuse.api(tables, version=version)) as url:
-        thirty.assert_same(of_babyai(url), thirty.expected())
+        thirty.assert_same(READ.of_babyai(url), thirty.expected())
 
 
 @pytest.mark.usefixtures("keys")
 def test_all_ways_say_the_same(database: str, tables: langfuse.Tables, export: Path) -> None:
-    ours = plain(episodes_at(database))
-    assert plain(episodes_at(export)) == ours
+    ours = plain(READ.episodes(database))
+    assert plain(READ.episodes(export)) == ours
     for version in (3, 4):
         with foreign.answering(langfuse.api(tables, version=version)) as url:
-            assert plain(episodes_at(url)) == ours
+            assert plain(READ.episodes(url)) == ours
 
 
 def plain(episodes: dict[str, Episode]) -> dict[str, Any]:
@@ -131,7 +121,7 @@ def plain(episodes: dict[str, Episode]) -> dict[str, Any]:
 
 
 def test_a_session_has_its_traces_its_sub_agents_and_its_user(export: Path) -> None:
-    found = episodes_at(export)
+    found = READ.episodes(export)
     trip, searcher, reader = (one for name, one in found.items() if name.startswith("trip"))
     assert [step.agent_name for step in trip.steps] == ["lead", "lead", None, None]
     assert trip.tags == {"user_id": "ada", "version": "v7", "search": "true"}
@@ -140,12 +130,11 @@ def test_a_session_has_its_traces_its_sub_agents_and_its_user(export: Path) -> N
     assert (reader.origin or {})["parent_episode_id"] == searcher.episode_id
     assert (trip.origin or {})["trace_name"] == "lead"
     assert [type(one) for one in (searcher.steps[0].messages or ())[0].content][1] is FileBlock
-    assert searcher.steps[0].completion is not None
-    assert isinstance(searcher.steps[0].completion.content[0], ThoughtBlock)
+    assert isinstance(answer(searcher.steps[0]).content[0], ThoughtBlock)
 
 
 def test_a_call_has_its_settings_tokens_cost_prompt_and_failure(export: Path) -> None:
-    found = episodes_at(export)
+    found = READ.episodes(export)
     first, last, broken, _ = found["trip"].steps
     settings = (first.extra or {})["settings"]
     assert (settings["temperature"], settings["max_tokens"]) == (0.5, 64)
@@ -161,7 +150,7 @@ def test_a_call_has_its_settings_tokens_cost_prompt_and_failure(export: Path) ->
 
 
 def test_scores_are_of_the_session_the_last_call_of_a_trace_or_a_call(export: Path) -> None:
-    found = episodes_at(export)
+    found = READ.episodes(export)
     trip = found["trip"]
     assert trip.metrics == {"goal_reached": True}
     assert [step.metrics for step in trip.steps] == [{}, {"quality": 0.75}, {"helpful": False}, {}]
@@ -173,12 +162,11 @@ def test_scores_are_of_the_session_the_last_call_of_a_trace_or_a_call(export: Pa
 
 
 def test_a_trace_in_no_session_is_an_episode_and_one_without_a_model_is_not(export: Path) -> None:
-    found = found_at(export)
+    found = READ.found(export)
     (lone,) = [one for one in found if one.missing == (NO_SESSION,)]
     assert isinstance(lone.reading, Reading)
     (step,) = lone.reading.episodes[0].steps
-    assert step.completion is not None
-    assert step.completion.text == '{"city":"Paris"}'
+    assert answer(step).text == '{"city":"Paris"}'
     assert [one.aside for one in found if one.aside] == ["no call of a model in it"]
 
 
@@ -194,7 +182,7 @@ def test_the_last_version_of_a_row_counts_in_any_order(tables: langfuse.Tables, 
     late = {**first, "output": "late", "event_ts": "2026-11-26 00:00:00.000"}
     doubled = {**tables, "observations": [late, *tables["observations"], first]}
     place = langfuse.export(tmp_path, doubled, ".jsonl")
-    completion = episodes_at(place)["babyai-000"].steps[0].completion
+    completion = READ.episodes(place)["babyai-000"].steps[0].completion
     assert completion is not None
     assert completion.text == "late"
 
@@ -210,7 +198,7 @@ def test_a_damaged_row_is_the_problem_of_its_session(
     tables: langfuse.Tables, tmp_path: Path, fields: dict[str, Any], kind: str, where: str
 ) -> None:
     place = langfuse.export(tmp_path, changed(tables, "observations", 0, **fields), ".jsonl")
-    (wrong,) = [one for one in found_at(place) if one.problem is not None]
+    (wrong,) = [one for one in READ.found(place) if one.problem is not None]
     assert wrong.place == "session babyai-000"
     assert wrong.problem is not None
     assert (wrong.problem.kind, wrong.problem.where) == (kind, where)
@@ -223,20 +211,20 @@ def test_a_damaged_line_and_a_damaged_file_are_named(tables: langfuse.Tables, tm
         file.write('{"id": 3}\n{\n')
     (folder / "z.parquet").write_bytes(b"PAR1")
     (folder / "z.jsonl.gz").write_bytes(b"no gzip")
-    wrong = {str(one.problem and one.problem.kind) for one in found_at(place) if one.problem is not None}
+    wrong = {str(one.problem and one.problem.kind) for one in READ.found(place) if one.problem is not None}
     assert wrong == {"a row without its id", "not JSON", "a damaged .parquet file", "a damaged .jsonl file"}
 
 
 def test_a_folder_that_is_no_export_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("{}\n")
     with pytest.raises(RequestError, match="no export of Langfuse"):
-        found_at(tmp_path)
+        READ.found(tmp_path)
 
 
 def test_a_text_that_the_client_cut_is_told(tables: langfuse.Tables, tmp_path: Path) -> None:
     cut = "Once upon <truncated due to size exceeding limit>"
     place = langfuse.export(tmp_path, changed(tables, "observations", 0, output=cut), ".jsonl")
-    assert [one.missing for one in found_at(place) if one.missing and NO_SESSION not in one.missing] == [
+    assert [one.missing for one in READ.found(place) if one.missing and NO_SESSION not in one.missing] == [
         (CUT_TEXT,)
     ]
 
@@ -247,7 +235,7 @@ def test_tools_are_read_from_their_column_where_the_input_has_none(
     tool = {"act": '{"description": "Do.", "parameters": "{\\"type\\": \\"object\\"}"}'}
     fields = {"input": "Go.", "tool_definitions": tool}
     place = langfuse.export(tmp_path, changed(tables, "observations", 0, **fields), ".jsonl")
-    step = episodes_at(place)["babyai-000"].steps[0]
+    step = READ.episodes(place)["babyai-000"].steps[0]
     assert step.tools == ({"name": "act", "description": "Do.", "parameters": {"type": "object"}},)
 
 
@@ -255,10 +243,10 @@ def test_other_tables_are_refused_with_what_is_known(server: Any) -> None:
     langfuse.create(server.ask, "langfuse_core")
     server.ask("CREATE TABLE langfuse_core.events_core (span_id String) ENGINE = Memory")
     with pytest.raises(DataError, match="events_core and not events_full: Langfuse cuts the texts"):
-        found_at(server.url_for(READER, database="langfuse_core"))
+        READ.found(server.url_for(READER, database="langfuse_core"))
     server.ask("CREATE TABLE langfuse_core.observations (id String) ENGINE = Memory")
     with pytest.raises(DataError, match="no table traces") as caught:
-        found_at(server.url_for(READER, database="langfuse_core"))
+        READ.found(server.url_for(READER, database="langfuse_core"))
     assert "Langfuse 3" in (caught.value.hint or "")
 
 
@@ -272,16 +260,16 @@ def test_the_database_gives_the_last_versions_of_one_project_since_a_time(
     langfuse.insert(server.ask, "langfuse_more", "observations", [gone])
     url = server.url_for(READER, database="langfuse_more")
     before = len(thirty.expected()[0].messages) // 2
-    assert episodes_at(url)["babyai-000"].n_steps == before - 1
+    assert READ.episodes(url)["babyai-000"].n_steps == before - 1
     other = {**tables["observations"][1], "project_id": "project-2", "start_time": "2026-12-01 00:00:00.000"}
     langfuse.insert(server.ask, "langfuse_more", "observations", [other])
     with pytest.raises(RequestError, match="2 projects: project-1, project-2"):
-        found_at(url)
+        READ.found(url)
     with pytest.raises(RequestError, match="no project 'x'"):
-        found_at(f"{url}?project=x")
+        READ.found(f"{url}?project=x")
     late = max(row["start_time"] for row in tables["observations"] if row["name"] == "last")
     since = Wish(since=datetime.fromisoformat(late).replace(tzinfo=UTC))
-    found = episodes_at(f"{url}?project=project-1", since)
+    found = READ.episodes(f"{url}?project=project-1", since)
     assert not [name for name in found if name.startswith("babyai")]
     assert found["trip"].metrics == {"goal_reached": True}
     assert len(found["trip"].steps) == 4
@@ -296,11 +284,11 @@ def test_the_api_is_asked_for_what_is_later_and_for_all_of_its_sessions(
     since = datetime.fromisoformat(late).replace(tzinfo=UTC) + timedelta(days=1)
     asked: list[str] = []
     with foreign.answering(langfuse.api(tables, version=version, asked=asked)) as url:
-        found = episodes_at(url, Wish(since=since))
+        found = READ.episodes(url, Wish(since=since))
     assert not [name for name in found if name.startswith(("babyai", "trip"))]
     since -= timedelta(seconds=5)
     with foreign.answering(langfuse.api(tables, version=version, asked=asked)) as url:
-        assert len(episodes_at(url, Wish(since=since))["trip"].steps) == 4
+        assert len(READ.episodes(url, Wish(since=since))["trip"].steps) == 4
     assert any("sessionId=trip" in one for one in asked)
     assert any("fromTimestamp" in one for one in asked if "scores" in one)
 
@@ -325,7 +313,7 @@ def test_a_busy_server_is_asked_again(tables: langfuse.Tables) -> None:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as busy:
         threading.Thread(target=busy.serve_forever, args=(0.05,), daemon=True).start()
-        found = episodes_at(f"http://127.0.0.1:{busy.server_address[1]}")
+        found = READ.episodes(f"http://127.0.0.1:{busy.server_address[1]}")
         busy.shutdown()
     assert len(found) == thirty.N_EPISODES + N_OTHERS
 
@@ -333,14 +321,14 @@ def test_a_busy_server_is_asked_again(tables: langfuse.Tables) -> None:
 def test_keys_come_from_the_environment_and_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LANGFUSE_SECRET_KEY", raising=False)
     with pytest.raises(RequestError, match="LANGFUSE_SECRET_KEY"):
-        found_at("https://cloud.langfuse.com")
+        READ.found("https://cloud.langfuse.com")
     monkeypatch.setenv("LANGFUSE_PUBLIC_KEY", "pk-lf-1")
     monkeypatch.setenv("LANGFUSE_SECRET_KEY", "sk-lf-very-secret")
     with (
         foreign.answering(lambda *_: (401, "no: sk-lf-very-secret")) as url,
         pytest.raises(ServiceError, match="HTTP 401") as caught,
     ):
-        found_at(url)
+        READ.found(url)
     assert "secret" not in str(caught.value)
     assert recognised("https://cloud.langfuse.com") == "langfuse"
 
@@ -351,7 +339,7 @@ def test_what_the_sdk_sends_today_is_read_and_it_reads_the_stand_in(tmp_path: Pa
     """Installs Langfuse's SDK anew, plays the thirty episodes through it, and lets it read our answers."""
     sent, played = record.record(tmp_path)
     tables = langfuse.tables_of(sent)
-    thirty.assert_same(of_babyai(langfuse.export(tmp_path / "export", tables, ".parquet")), played)
+    thirty.assert_same(READ.of_babyai(langfuse.export(tmp_path / "export", tables, ".parquet")), played)
     with foreign.answering(langfuse.api(tables, version=4)) as url:
         counts = record.read_by_sdk(tmp_path, url)
     assert counts == [len(tables["observations"]), len(tables["scores"])]

@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.sources.reading import Reader, answer
 from trajkit.errors import RequestError
-from trajkit.formats.document import Reading
-from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolCallBlock
+from trajkit.schema import FileBlock, ThoughtBlock, ToolCallBlock
 from trajkit.sources.calls import NO_SESSION
-from trajkit.sources.files.found import Found
 from trajkit.sources.langsmith.connect import SOURCE
 from trajkit.sources.wish import Wish
 from trajkit.testing import SourceContract
+
+READ = Reader(SOURCE)
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 USER = {"role": "user", "content": [{"type": "text", "text": "Look."}]}
@@ -140,15 +141,6 @@ def parquet(folder: Path) -> Path:
     return folder
 
 
-def found_at(place: Path) -> list[Found]:
-    return [one for one in SOURCE.read(str(place), Wish()) if isinstance(one, Found)]
-
-
-def episodes_at(place: Path) -> dict[str, Episode]:
-    readings = [one.reading for one in found_at(place)]
-    return {each.episode_id: each for one in readings if isinstance(one, Reading) for each in one.episodes}
-
-
 class TestLangSmith(SourceContract):
     source = SOURCE
     n_episodes = 3
@@ -161,7 +153,7 @@ class TestLangSmith(SourceContract):
 
 
 def test_a_thread_has_its_traces_its_sub_agent_and_its_tools(tmp_path: Path) -> None:
-    found = episodes_at(lines(tmp_path, RUNS))
+    found = READ.episodes(lines(tmp_path, RUNS))
     assert set(found) == {"thread-1", "thread-1/r4", "r8"}
     lead, searcher = found["thread-1"], found["thread-1/r4"]
     assert [step.agent_name for step in lead.steps] == ["lead", "lead", None]
@@ -169,8 +161,7 @@ def test_a_thread_has_its_traces_its_sub_agent_and_its_tools(tmp_path: Path) -> 
     assert lead.tags == {"beta": "true", "user_id": "ada"}
     assert (lead.origin or {})["metadata"] == {"customer": "acme"}
     first, last, failed = lead.steps
-    assert first.completion is not None
-    (call,) = [one for one in first.completion.content if isinstance(one, ToolCallBlock)]
+    (call,) = [one for one in answer(first).content if isinstance(one, ToolCallBlock)]
     assert (call.id, call.name, json.loads(call.arguments)) == ("c1", "weather", {"city": "Paris"})
     assert (first.model_name, first.cost_usd, first.n_input_tokens, first.finish_reason) == (
         "gpt-4o",
@@ -180,36 +171,34 @@ def test_a_thread_has_its_traces_its_sub_agent_and_its_tools(tmp_path: Path) -> 
     )
     assert (first.extra or {})["settings"] == {"temperature": 0.5}
     assert [tool["name"] for tool in first.tools or ()] == ["weather"]
-    assert last.completion is not None
-    assert last.completion.text == "It rains."
+    assert answer(last).text == "It rains."
     assert ((failed.extra or {})["error"], failed.completion) == ("overloaded", None)
     assert isinstance((searcher.steps[0].messages or ())[0].content[1], FileBlock)
-    assert searcher.steps[0].completion is not None
-    assert isinstance(searcher.steps[0].completion.content[0], ThoughtBlock)
+    assert isinstance(answer(searcher.steps[0]).content[0], ThoughtBlock)
 
 
 def test_feedback_counts_before_the_averages_of_a_run(tmp_path: Path) -> None:
-    lead = episodes_at(lines(lines(tmp_path, RUNS), FEEDBACK, "feedback.jsonl"))["thread-1"]
+    lead = READ.episodes(lines(lines(tmp_path, RUNS), FEEDBACK, "feedback.jsonl"))["thread-1"]
     assert [step.metrics for step in lead.steps] == [{}, {"quality": 0.5, "helpful": 1.0}, {}]
     said = {(one.tags["name"], one.value, one.inference_id) for one in lead.feedback if one.kind == "comment"}
     assert said == {("quality", "fair", "r6"), ("tone", "rude", "r7"), ("tone", "It failed.", "r7")}
     given = [{**FEEDBACK[0], "run_id": "r6", "key": "quality", "score": 1.0}]
-    again = episodes_at(lines(tmp_path, given, "feedback.jsonl"))["thread-1"]
+    again = READ.episodes(lines(tmp_path, given, "feedback.jsonl"))["thread-1"]
     assert again.steps[1].metrics == {"quality": 1.0}
 
 
 def test_the_bulk_export_says_the_same(tmp_path: Path) -> None:
     (tmp_path / "lines").mkdir()
-    assert episodes_at(parquet(tmp_path / "bulk")) == episodes_at(lines(tmp_path / "lines", RUNS))
+    assert READ.episodes(parquet(tmp_path / "bulk")) == READ.episodes(lines(tmp_path / "lines", RUNS))
 
 
 def test_what_is_around_a_run_is_known_from_the_order(tmp_path: Path) -> None:
     rows = [{name: value for name, value in row.items() if name != "parent_run_id"} for row in RUNS]
-    assert set(episodes_at(lines(tmp_path, rows))) == {"thread-1", "thread-1/r4", "r8"}
+    assert set(READ.episodes(lines(tmp_path, rows))) == {"thread-1", "thread-1/r4", "r8"}
 
 
 def test_a_trace_in_no_thread_is_an_episode_and_one_without_a_model_is_not(tmp_path: Path) -> None:
-    found = found_at(lines(tmp_path, RUNS))
+    found = READ.found(lines(tmp_path, RUNS))
     assert [one.place for one in found if one.missing == (NO_SESSION,)] == ["trace r8"]
     assert [one.aside for one in found if one.aside] == ["no call of a model in it"]
 
@@ -217,7 +206,7 @@ def test_a_trace_in_no_thread_is_an_episode_and_one_without_a_model_is_not(tmp_p
 def test_bad_rows_are_named(tmp_path: Path) -> None:
     rows = [{"a": 1}, {"id": "x"}, {**RUNS[7], "start_time": "soon"}]
     wrong = [
-        (one.place, one.problem.kind) for one in found_at(lines(tmp_path, rows)) if one.problem is not None
+        (one.place, one.problem.kind) for one in READ.found(lines(tmp_path, rows)) if one.problem is not None
     ]
     assert wrong == [
         ("runs.jsonl:1", "a row without its id"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,20 @@ import pytest
 
 from tests.sources import thirty
 from tests.sources.litellm import record
+from tests.sources.reading import Reader, answer
 from trajkit.errors import RequestError
 from trajkit.formats.document import Reading
-from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolCallBlock
+from trajkit.schema import FileBlock, ThoughtBlock, ToolCallBlock
 from trajkit.sources.calls import CUT_TEXT, NO_PROMPT, NO_SESSION
 from trajkit.sources.catalog import recognised
-from trajkit.sources.files.found import Found
 from trajkit.sources.files.importing import import_files
 from trajkit.sources.litellm.connect import SOURCE
 from trajkit.sources.litellm.rows import CUT_CHAIN, NO_ANSWER, NO_CALL, REDACTED
 from trajkit.sources.wish import Wish
 from trajkit.store.reader import open_store
 from trajkit.testing import SourceContract
+
+READ = Reader(SOURCE)
 
 SPECIAL = ("failed", "long", "thought", "picture", "cached", "responses", "anthropic", "unstored")
 
@@ -42,40 +43,9 @@ def file(rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -
     return written(rows, tmp_path_factory.mktemp("litellm") / "spend.jsonl")
 
 
-@pytest.fixture(scope="module")
-def played() -> list[thirty.Played]:
-    """The thirty episodes as they were recorded: the world and its expert play the same each time."""
-
-    @contextmanager
-    def silent(_name: str) -> Iterator[thirty.Ask]:
-        yield lambda _messages, _tools: None
-
-    with thirty.Answers() as answers:
-        return thirty.play(answers, silent, lambda _name, _value: None)
-
-
 def written(rows: Sequence[dict[str, Any]], goal: Path) -> Path:
     goal.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return goal
-
-
-def found(place: str | Path, wish: Wish = Wish()) -> list[Found]:  # noqa: B008 -- frozen
-    return [one for one in SOURCE.read(str(place), wish) if isinstance(one, Found)]
-
-
-def episodes(place: str | Path) -> dict[str, Episode]:
-    read = found(place)
-    assert [one.problem for one in read if one.problem is not None] == []
-    return {
-        episode.episode_id: episode
-        for one in read
-        if isinstance(one.reading, Reading)
-        for episode in one.reading.episodes
-    }
-
-
-def babyai(place: str | Path) -> list[Episode]:
-    return [one for name, one in episodes(place).items() if name.startswith("babyai")]
 
 
 def row(number: int = 0, **fields: Any) -> dict[str, Any]:
@@ -117,27 +87,25 @@ class TestLiteLLM(SourceContract):
         type(self).place = str(written(chosen, tmp_path_factory.mktemp("contract") / "spend.jsonl"))
 
 
-def test_the_thirty_episodes_come_back_from_a_file(file: Path, played: list[thirty.Played]) -> None:
-    thirty.assert_same(babyai(file), played, has_metric=False)
+def test_the_thirty_episodes_come_back_from_a_file(file: Path) -> None:
+    thirty.assert_same(READ.of_babyai(file), thirty.expected(), has_metric=False)
     assert recognised(str(file)) == "litellm"
 
 
-def test_the_thirty_episodes_come_back_from_a_csv_file(
-    rows: list[dict[str, Any]], played: list[thirty.Played], tmp_path: Path
-) -> None:
+def test_the_thirty_episodes_come_back_from_a_csv_file(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     file = tmp_path / "spend.csv"
     with file.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, fieldnames=sorted({name for one in rows for name in one}))
         writer.writeheader()
         writer.writerows(reversed(rows))
-    thirty.assert_same(babyai(file), played, has_metric=False)
+    thirty.assert_same(READ.of_babyai(file), thirty.expected(), has_metric=False)
     assert recognised(str(file)) == "litellm"
-    step = babyai(file)[0].steps[0]
+    step = READ.of_babyai(file)[0].steps[0]
     assert (step.n_input_tokens, step.cost_usd) == (100, pytest.approx(107 * record.PRICE))
 
 
 def test_special_calls_keep_what_the_proxy_said_of_them(file: Path) -> None:
-    read = episodes(file)
+    read = READ.sound(file)
     assert set(SPECIAL) < read.keys()
     first = read["babyai-000"].steps[0]
     assert first.model_name == "hosted_vllm/stand-in"
@@ -164,20 +132,19 @@ def test_special_calls_keep_what_the_proxy_said_of_them(file: Path) -> None:
 
 @pytest.mark.parametrize("name", ["responses", "anthropic"])
 def test_other_apis_give_the_same_conversation(file: Path, name: str) -> None:
-    (step,) = episodes(file)[name].steps
+    (step,) = READ.sound(file)[name].steps
     assert [(one.role.value, one.text) for one in step.messages or ()] == [
         ("system", "Be brief."),
         ("user", "act"),
     ]
-    assert step.completion is not None
-    assert step.completion.text == "I act."
-    assert [one.name for one in step.completion.content if isinstance(one, ToolCallBlock)] == ["act"]
+    assert answer(step).text == "I act."
+    assert [one.name for one in answer(step).content if isinstance(one, ToolCallBlock)] == ["act"]
     assert step.finish_reason == "tool_calls"
     assert [tool["name"] for tool in step.tools or ()] == ["act"]
 
 
 def test_what_was_not_stored_is_counted_and_fails_nothing(file: Path, tmp_path: Path) -> None:
-    missing = {one.place.rpartition(" ")[2]: one.missing for one in found(file)}
+    missing = {one.place.rpartition(" ")[2]: one.missing for one in READ.found(file)}
     assert missing["unstored"] == (NO_ANSWER, NO_PROMPT)
     assert missing["long"] == (CUT_TEXT,)
     assert missing["babyai-000"] == ()
@@ -188,14 +155,14 @@ def test_what_was_not_stored_is_counted_and_fails_nothing(file: Path, tmp_path: 
 
 
 def test_no_key_or_address_of_a_client_is_in_a_store(file: Path) -> None:
-    text = "".join(one.model_dump_json() for one in episodes(file).values())
+    text = "".join(one.model_dump_json() for one in READ.sound(file).values())
     for word in (record.KEY, "user_api_key_auth", "litellm_proxy_master_key", "x-stainless", "traceback"):
         assert word not in text
 
 
 def test_a_redacted_text_is_counted(tmp_path: Path) -> None:
     asked = {"messages": [{"role": "user", "content": "redacted-by-litellm"}], "litellm_session_id": "one"}
-    (one,) = found(written([row(proxy_server_request=asked)], tmp_path / "a.jsonl"))
+    (one,) = READ.found(written([row(proxy_server_request=asked)], tmp_path / "a.jsonl"))
     assert one.missing == (REDACTED,)
 
 
@@ -218,9 +185,9 @@ def test_a_call_that_continues_a_response_has_the_whole_prompt(tmp_path: Path) -
         row(1, call_type="aresponses", proxy_server_request=asked("second", "resp_0"), response=said(1)),
         row(2, call_type="aresponses", proxy_server_request=asked("lost", "resp_9"), response=said(2)),
     ]
-    (one,) = found(written(chain, tmp_path / "a.jsonl"))
+    (one,) = READ.found(written(chain, tmp_path / "a.jsonl"))
     assert one.missing == (CUT_CHAIN,)
-    (episode,) = episodes(tmp_path / "a.jsonl").values()
+    (episode,) = READ.sound(tmp_path / "a.jsonl").values()
     assert [message.text for message in episode.prompt(1) or ()] == [
         "Be brief.",
         "first",
@@ -231,7 +198,7 @@ def test_a_call_that_continues_a_response_has_the_whole_prompt(tmp_path: Path) -
 
 
 def test_rows_of_other_calls_are_set_aside(tmp_path: Path) -> None:
-    (one,) = found(written([row(call_type="aembedding")], tmp_path / "a.jsonl"))
+    (one,) = READ.found(written([row(call_type="aembedding")], tmp_path / "a.jsonl"))
     assert one.aside == NO_CALL
 
 
@@ -240,7 +207,7 @@ def test_a_table_from_before_sessions_gives_one_episode_a_call(tmp_path: Path) -
     for each in old:
         for name in ("session_id", "proxy_server_request"):
             del each[name]
-    read = found(written(old, tmp_path / "a.jsonl"))
+    read = READ.found(written(old, tmp_path / "a.jsonl"))
     assert [one.missing for one in read] == [(NO_PROMPT, NO_SESSION)] * 2
 
 
@@ -257,7 +224,7 @@ def test_a_table_from_before_sessions_gives_one_episode_a_call(tmp_path: Path) -
 def test_a_damaged_row_is_the_problem_of_its_session(
     fields: dict[str, Any], where: str, tmp_path: Path
 ) -> None:
-    broken, well = found(written([row(**fields), row(1, session_id="two")], tmp_path / "a.jsonl"))
+    broken, well = READ.found(written([row(**fields), row(1, session_id="two")], tmp_path / "a.jsonl"))
     assert broken.problem is not None
     assert broken.problem.where == where
     assert broken.place == "a.jsonl: session one"
@@ -267,7 +234,7 @@ def test_a_damaged_row_is_the_problem_of_its_session(
 def test_a_line_that_is_no_row_is_named(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"a": 1}\nnonsense\n' + json.dumps(row()) + "\n", encoding="utf-8")
-    read = found(file)
+    read = READ.found(file)
     assert [(one.place, str(one.problem)) for one in read if one.problem] == [
         ("a.jsonl:1", "request_id: no row of LiteLLM_SpendLogs"),
         ("a.jsonl:2", str(read[1].problem)),
@@ -302,25 +269,23 @@ def url(postgres_server: Any, rows: list[dict[str, Any]]) -> str:
     return load(postgres_server, "litellm", rows[::-1], ddl)
 
 
-def test_the_thirty_episodes_come_back_from_postgres(
-    url: str, file: Path, played: list[thirty.Played]
-) -> None:
-    thirty.assert_same(babyai(url), played, has_metric=False)
-    plain = {name: len(one.steps) for name, one in episodes(file).items()}
-    assert {name: len(one.steps) for name, one in episodes(url).items()} == plain
+def test_the_thirty_episodes_come_back_from_postgres(url: str, file: Path) -> None:
+    thirty.assert_same(READ.of_babyai(url), thirty.expected(), has_metric=False)
+    plain = {name: len(one.steps) for name, one in READ.sound(file).items()}
+    assert {name: len(one.steps) for name, one in READ.sound(url).items()} == plain
 
 
 def test_since_is_asked_of_the_database_and_whole_sessions_come(url: str) -> None:
-    everything = episodes(url)
+    everything = READ.sound(url)
     last = everything["unstored"]
     assert last.ended_at is not None
-    (only,) = found(
+    (only,) = READ.found(
         f"{url}?connection_limit=5&schema=public", Wish(since=last.ended_at.replace(microsecond=0))
     )
     assert only.place.endswith("session unstored")
     assert isinstance(only.reading, Reading)
     assert only.reading.episodes[0].n_steps == 2
-    assert found(url, Wish(since=datetime(2050, 1, 1, tzinfo=UTC))) == []
+    assert READ.found(url, Wish(since=datetime(2050, 1, 1, tzinfo=UTC))) == []
 
 
 def test_the_password_is_in_no_place_and_a_database_of_another_system_is_named(
@@ -333,14 +298,14 @@ def test_the_password_is_in_no_place_and_a_database_of_another_system_is_named(
     postgres_server.run('DROP DATABASE IF EXISTS "other" WITH (FORCE)')
     postgres_server.run('CREATE DATABASE "other"')
     with pytest.raises(RequestError, match="has no table LiteLLM_SpendLogs"):
-        found(postgres_server.address.url("other"))
+        READ.found(postgres_server.address.url("other"))
     postgres_server.run(
         'CREATE TABLE "LiteLLM_SpendLogs" (x int); GRANT SELECT ON "LiteLLM_SpendLogs" TO reader', "other"
     )
     with pytest.raises(RequestError, match="has no column request_id, call_type"):
-        found(postgres_server.address.url("other"))
+        READ.found(postgres_server.address.url("other"))
     with pytest.raises(RequestError, match="are in Postgres"):
-        found("https://litellm.example")
+        READ.found("https://litellm.example")
 
 
 @pytest.mark.full
@@ -349,5 +314,5 @@ def test_a_new_recording_through_the_real_proxy_comes_back(
 ) -> None:
     new, played = record.record(tmp_path)
     url = load(postgres_server, "recorded", new, record.table(tmp_path))
-    thirty.assert_same(babyai(url), played, has_metric=False)
-    assert set(SPECIAL) < episodes(url).keys()
+    thirty.assert_same(READ.of_babyai(url), played, has_metric=False)
+    assert set(SPECIAL) < READ.sound(url).keys()

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,19 @@ import pytest
 
 from tests.sources import foreign, thirty
 from tests.sources.mlflow import record
+from tests.sources.reading import Reader, answer
 from trajkit.errors import DataError, RequestError, ServiceError
 from trajkit.formats.document import Reading
-from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolCallBlock, Transition
+from trajkit.schema import FileBlock, ThoughtBlock, ToolCallBlock, Transition
 from trajkit.sources.calls import NO_SESSION
 from trajkit.sources.catalog import recognised
-from trajkit.sources.files.found import Found
 from trajkit.sources.files.importing import import_files
 from trajkit.sources.mlflow.connect import SOURCE
 from trajkit.sources.mlflow.rows import SPANS_ELSEWHERE
 from trajkit.sources.wish import Wish
 from trajkit.testing import SourceContract
+
+READ = Reader(SOURCE)
 
 N_OTHERS = 5
 """Episodes of the experiment `shapes`: a session with two sub-agents, one without, and a lone trace."""
@@ -39,31 +42,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def changed(store: Path, tmp_path: Path) -> Callable[..., Path]:
     """A copy of the store in which something is different."""
 
-    def change(*statements: str) -> Path:
-        copy = tmp_path / "changed.db"
-        copy.write_bytes(store.read_bytes())
-        with closing(sqlite3.connect(copy)) as connection:
-            for one in statements:
-                connection.execute(one)
-            connection.commit()
-        return copy
-
-    return change
+    return partial(foreign.changed, store, tmp_path / "changed.db")
 
 
 @pytest.fixture
 def server() -> Iterator[str]:
     with foreign.replayed(record.API) as url:
         yield url
-
-
-def found_at(place: Path | str, wish: Wish = Wish()) -> list[Found]:  # noqa: B008 -- frozen
-    return [one for one in SOURCE.read(str(place), wish) if isinstance(one, Found)]
-
-
-def episodes_at(place: Path | str) -> dict[str, Episode]:
-    readings = [one.reading for one in found_at(place)]
-    return {each.episode_id: each for one in readings if isinstance(one, Reading) for each in one.episodes}
 
 
 class TestMLflow(SourceContract):
@@ -79,21 +64,17 @@ class TestMLflow(SourceContract):
             ).fetchone()
 
 
-def of_babyai(place: Path | str) -> list[Episode]:
-    return [one for name, one in episodes_at(place).items() if name.startswith("babyai-")]
-
-
 def test_thirty_episodes_come_back_from_the_store(store: Path) -> None:
-    thirty.assert_same(of_babyai(store), thirty.expected())
+    thirty.assert_same(READ.of_babyai(store), thirty.expected())
 
 
 def test_thirty_episodes_come_back_from_the_server(server: str) -> None:
-    thirty.assert_same(of_babyai(server), thirty.expected())
+    thirty.assert_same(READ.of_babyai(server), thirty.expected())
 
 
 def test_the_server_and_the_store_say_the_same(store: Path, server: str) -> None:
     """But for the order of the metadata, which the server gives in none."""
-    ours, theirs = episodes_at(store), episodes_at(server)
+    ours, theirs = READ.episodes(store), READ.episodes(server)
     assert ours.keys() == theirs.keys()
     for name, one in ours.items():
         assert one == theirs[name], name
@@ -101,16 +82,16 @@ def test_the_server_and_the_store_say_the_same(store: Path, server: str) -> None
 
 def test_one_experiment_is_chosen_by_name(store: Path, server: str) -> None:
     for place in (f"sqlite:///{store}?experiment=shapes", f"{server}?experiment=shapes"):
-        assert len(episodes_at(place)) == N_OTHERS
+        assert len(READ.episodes(place)) == N_OTHERS
     with pytest.raises(RequestError, match="no experiment 'weather'") as caught:
-        found_at(f"sqlite:///{store}?experiment=weather")
+        READ.found(f"sqlite:///{store}?experiment=weather")
     assert caught.value.hint == "there are: Default, babyai, shapes"
     with pytest.raises(RequestError, match="unknown option run"):
-        found_at(f"sqlite:///{store}?run=1")
+        READ.found(f"sqlite:///{store}?run=1")
 
 
 def test_a_session_has_its_turns_its_sub_agents_and_its_user(store: Path) -> None:
-    found = episodes_at(store)
+    found = READ.episodes(store)
     trip, searcher, reader = (one for name, one in found.items() if name.startswith("trip"))
     assert [step.agent_name for step in trip.steps] == ["lead", "lead", None]
     assert [step.n_prompt_kept for step in trip.steps] == [0, 2, 0]
@@ -123,7 +104,7 @@ def test_a_session_has_its_turns_its_sub_agents_and_its_user(store: Path) -> Non
 
 
 def test_a_call_has_its_settings_tokens_cost_and_failure(store: Path) -> None:
-    found = episodes_at(store)
+    found = READ.episodes(store)
     first, _, refused = found["trip"].steps
     assert (first.extra or {})["settings"] == {"temperature": 0.5, "max_tokens": 64, "stop": ["END"]}
     assert (first.n_input_tokens, first.n_output_tokens, first.model_name) == (100, 7, "stand-in")
@@ -134,28 +115,26 @@ def test_a_call_has_its_settings_tokens_cost_and_failure(store: Path) -> None:
 
 def test_the_other_apis_are_read(store: Path) -> None:
     """The Responses API, a stream and Anthropic's messages, in one session."""
-    responses, stream, anthropic = episodes_at(store)["others"].steps
+    responses, stream, anthropic = READ.episodes(store)["others"].steps
     assert [one.role for one in responses.messages or ()] == ["system", "user", "assistant", "tool"]
     assert responses.tools == ({"name": "count", "parameters": {"type": "object"}},)
     assert (responses.finish_reason, responses.n_input_tokens) == ("tool_calls", 11)
-    assert stream.completion is not None
-    assert stream.completion.text == "It rains."
-    (call,) = [one for one in stream.completion.content if isinstance(one, ToolCallBlock)]
+    assert answer(stream).text == "It rains."
+    (call,) = [one for one in answer(stream).content if isinstance(one, ToolCallBlock)]
     assert (call.name, call.arguments) == ("umbrella", "{}")
-    assert anthropic.completion is not None
-    assert isinstance(anthropic.completion.content[0], ThoughtBlock)
+    assert isinstance(answer(anthropic).content[0], ThoughtBlock)
     assert (anthropic.finish_reason, anthropic.n_output_tokens) == ("stop", 4)
     assert (anthropic.messages or ())[0].text == "Be kind."
 
 
 def test_a_trace_in_no_session_is_an_episode_of_its_own(store: Path) -> None:
-    (lone,) = [one for one in found_at(store) if one.missing == (NO_SESSION,)]
+    (lone,) = [one for one in READ.found(store) if one.missing == (NO_SESSION,)]
     assert isinstance(lone.reading, Reading)
     assert lone.reading.episodes[0].n_steps == 1
 
 
 def test_assessments_are_metrics_and_comments(store: Path) -> None:
-    trip = episodes_at(store)["trip"]
+    trip = READ.episodes(store)["trip"]
     assert trip.metrics == {"helpful": True, "parts.facts": 5.0, "parts.style": 3.0}
     assert trip.steps[0].metrics == {"quality": 0.75}
     said = {
@@ -170,7 +149,7 @@ def test_assessments_are_metrics_and_comments(store: Path) -> None:
 
 
 def test_an_overridden_assessment_and_a_failed_judge_are_kept_and_count_nothing(store: Path) -> None:
-    unused = (episodes_at(store)["trip"].origin or {})["unused_assessments"]
+    unused = (READ.episodes(store)["trip"].origin or {})["unused_assessments"]
     assert [(one["name"], one.get("value"), one["valid"]) for one in unused] == [
         ("helpful", False, False),
         ("judge", None, True),
@@ -179,7 +158,7 @@ def test_an_overridden_assessment_and_a_failed_judge_are_kept_and_count_nothing(
 
 def test_the_same_session_id_in_two_experiments_is_two_sessions(changed: Callable[..., Path]) -> None:
     place = changed("UPDATE trace_info SET session_id = 'trip' WHERE session_id = 'babyai-003'")
-    assert {"babyai/trip", "shapes/trip"} <= episodes_at(place).keys()
+    assert {"babyai/trip", "shapes/trip"} <= READ.episodes(place).keys()
 
 
 def test_a_session_of_before_the_column_is_found_in_the_metadata(changed: Callable[..., Path]) -> None:
@@ -188,7 +167,7 @@ def test_a_session_of_before_the_column_is_found_in_the_metadata(changed: Callab
         " SELECT request_id, 'mlflow.trace.session', session_id FROM trace_info WHERE session_id IS NOT NULL",
         "ALTER TABLE trace_info DROP COLUMN session_id",
     )
-    assert len(of_babyai(place)) == thirty.N_EPISODES
+    assert len(READ.of_babyai(place)) == thirty.N_EPISODES
 
 
 @pytest.fixture
@@ -205,7 +184,7 @@ def last_call(changed: Callable[..., Path], store: Path) -> Callable[..., Transi
         span["attributes"] = {"mlflow.spanType": span["attributes"]["mlflow.spanType"], **logged}
         text = json.dumps(span).replace("'", "''")
         place = changed(f"UPDATE spans SET content = '{text}' WHERE name = 'Messages.create'")
-        return episodes_at(place)["others"].steps[2]
+        return READ.episodes(place)["others"].steps[2]
 
     return change
 
@@ -214,8 +193,7 @@ def test_chat_messages_of_before_3_2_are_read(last_call: Callable[..., Transitio
     talk = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     step = last_call(mlflow__spanInputs={"odd": 1}, mlflow__spanOutputs={}, mlflow__chat__messages=talk)
     assert [one.text for one in step.messages or ()] == ["Hi."]
-    assert step.completion is not None
-    assert step.completion.text == "Hello."
+    assert answer(step).text == "Hello."
 
 
 def test_a_form_that_is_not_known_stays_verbatim(last_call: Callable[..., Transition]) -> None:
@@ -238,8 +216,7 @@ def test_spans_that_came_by_opentelemetry_are_read_by_their_own_attributes(
         gen_ai__usage__input_tokens=4,
     )
     assert [one.text for one in step.messages or ()] == ["Hi."]
-    assert step.completion is not None
-    assert (step.completion.text, step.n_input_tokens) == ("Hello.", 4)
+    assert (answer(step).text, step.n_input_tokens) == ("Hello.", 4)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +226,7 @@ def test_spans_that_came_by_opentelemetry_are_read_by_their_own_attributes(
 def test_a_damaged_span_is_the_problem_of_its_session(
     changed: Callable[..., Path], content: str, kind: str
 ) -> None:
-    found = found_at(changed(f"UPDATE spans SET content = '{content}' WHERE name = 'Messages.create'"))
+    found = READ.found(changed(f"UPDATE spans SET content = '{content}' WHERE name = 'Messages.create'"))
     (wrong,) = [one for one in found if one.problem is not None]
     assert (wrong.place, wrong.problem and wrong.problem.kind) == ("shapes/others", kind)
     assert sum(one.reading is not None for one in found) == thirty.N_EPISODES + 2
@@ -280,10 +257,10 @@ def test_what_is_no_session_of_an_agent_is_left_out_and_counted(
 
 def test_an_old_schema_is_refused_with_what_is_known(changed: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match="no table spans") as caught:
-        found_at(changed("DROP TABLE spans"))
+        READ.found(changed("DROP TABLE spans"))
     assert "known are versions" in (caught.value.hint or "")
     with pytest.raises(DataError, match="the table assessments has no column valid"):
-        found_at(changed("ALTER TABLE assessments DROP COLUMN valid"))
+        READ.found(changed("ALTER TABLE assessments DROP COLUMN valid"))
 
 
 def test_a_store_is_recognised_by_its_tables(store: Path, tmp_path: Path) -> None:
@@ -294,7 +271,7 @@ def test_a_store_is_recognised_by_its_tables(store: Path, tmp_path: Path) -> Non
     assert recognised(f"sqlite:///{store}") == "mlflow"
     assert recognised(str(other)) is None
     with pytest.raises(RequestError, match="there is no file"):
-        found_at(f"sqlite:///{tmp_path / 'none.db'}")
+        READ.found(f"sqlite:///{tmp_path / 'none.db'}")
 
 
 def test_a_server_is_asked_for_what_is_later_and_for_all_of_its_sessions(server: str) -> None:
@@ -312,7 +289,7 @@ def test_a_server_is_asked_for_what_is_later_and_for_all_of_its_sessions(server:
         return 200, json.dumps({"traces": []})
 
     with foreign.answering(answer) as url:
-        found_at(url, Wish(since=datetime(2026, 11, 2, tzinfo=UTC)))
+        READ.found(url, Wish(since=datetime(2026, 11, 2, tzinfo=UTC)))
     filters = [json.loads(body).get("filter") for path, body in asked if path.endswith("traces/search")]
     day_before = int((datetime(2026, 11, 2, tzinfo=UTC) - timedelta(days=1)).timestamp() * 1000)
     assert filters == [*[f"timestamp_ms >= {day_before}"] * 2, 'metadata.`mlflow.trace.session` = "it\'s"']
@@ -323,12 +300,12 @@ def test_keys_come_from_the_environment_and_are_in_no_message(monkeypatch: pytes
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "very-secret-token-1")
     with foreign.answering(lambda *_: (401, "no: very-secret-token-1")) as url:
         with pytest.raises(ServiceError, match=r"refused .* \(HTTP 401\)") as caught:
-            found_at(url.replace("//", "//ada:pass-word-9@"))
+            READ.found(url.replace("//", "//ada:pass-word-9@"))
         assert "MLFLOW_TRACKING_TOKEN" in (caught.value.hint or "")
     assert "secret" not in str(caught.value)
     assert "pass-word" not in str(caught.value)
     with pytest.raises(ServiceError, match="cannot be reached"):
-        found_at("http://127.0.0.1:9")
+        READ.found("http://127.0.0.1:9")
 
 
 @pytest.mark.full
@@ -336,5 +313,5 @@ def test_keys_come_from_the_environment_and_are_in_no_message(monkeypatch: pytes
 def test_a_real_server_of_today_is_read_as_its_record_was(tmp_path: Path) -> None:
     """Installs MLflow anew and plays the thirty episodes through its client."""
     place, played = record.record(tmp_path)
-    thirty.assert_same(of_babyai(place), played)
-    assert len(episodes_at(place)) == thirty.N_EPISODES + N_OTHERS
+    thirty.assert_same(READ.of_babyai(place), played)
+    assert len(READ.episodes(place)) == thirty.N_EPISODES + N_OTHERS

@@ -124,7 +124,7 @@ def thirty() -> None:
         else:
             player.seen.put(told["messages"][-1]["content"])
             player.until_it_acts()
-        sys.stdout.write("ok\n")
+        sys.stdout.write('"ok"\n')
         sys.stdout.flush()
 
 

@@ -6,17 +6,12 @@ FOLDER/out, or with --keep to tests/data. Recorded with openai-agents 0.24.0.
 
 from __future__ import annotations
 
-import gzip
-import json
-import subprocess
 import sys
-import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from tests.sources import thirty
+from tests.sources import foreign, thirty
 
 DATA = Path(__file__).parents[2] / "data" / "sources" / "openai_agents"
 PACKAGE = "openai-agents==0.24.0"
@@ -25,37 +20,24 @@ _HERE = Path(__file__).parent
 
 def record(folder: Path, out: Path) -> list[thirty.Played]:
     """Play and write; what was played."""
-    environment = folder / "environment"
-    python = environment / "bin" / "python"
-    if not python.exists():
-        venv.create(environment, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", PACKAGE], check=True)
+    python = foreign.environment(folder / "environment", [PACKAGE])
     out.mkdir(parents=True, exist_ok=True)
     with thirty.Answers() as answers:
-        command = [python, _HERE / "client.py", answers.url, out / "thirty.jsonl", out / "agents.jsonl"]
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert child.stdin is not None
-        assert child.stdout is not None
+        files = (out / "thirty.jsonl", out / "agents.jsonl")
+        with foreign.client(python, _HERE / "client.py", None, answers.url, *files) as tell:
 
-        def tell(value: dict[str, Any]) -> None:
-            child.stdin.write(json.dumps(value) + "\n")  # type: ignore[union-attr]
-            child.stdin.flush()  # type: ignore[union-attr]
-            assert child.stdout.readline() == "ok\n"  # type: ignore[union-attr]
+            @contextmanager
+            def episode(name: str) -> Iterator[thirty.Ask]:
+                yield lambda messages, tools: tell({"name": name, "messages": messages})
+                tell({"end": name})
 
-        @contextmanager
-        def episode(name: str) -> Iterator[thirty.Ask]:
-            yield lambda messages, tools: tell({"name": name, "messages": messages})
-            tell({"end": name})
-
-        played = thirty.play(answers, episode, lambda _name, _value: None)
-        child.stdin.close()
-        assert child.wait(60) == 0
+            played = thirty.play(answers, episode, lambda _name, _value: None)
     whole = out / "thirty.jsonl"
-    with gzip.GzipFile(out / "thirty.jsonl.gz", "wb", mtime=0) as file:
-        file.write(whole.read_bytes())
+    foreign.packed(whole, out / "thirty.jsonl.gz")
     whole.unlink()
     return played
 
 
 if __name__ == "__main__":
-    record(Path(sys.argv[1]), DATA if "--keep" in sys.argv else Path(sys.argv[1]) / "out")
+    folder = Path(sys.argv[1]).absolute()
+    record(folder, DATA if "--keep" in sys.argv else folder / "out")

@@ -12,14 +12,15 @@ import pytest
 
 from tests.sources import thirty
 from tests.sources.openai_agents import record
+from tests.sources.reading import Reader, answer
 from trajkit.formats.document import Reading
-from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolResultBlock
+from trajkit.schema import FileBlock, ThoughtBlock, ToolResultBlock
 from trajkit.sources.calls import NO_PROMPT, NO_SESSION
 from trajkit.sources.catalog import recognised
-from trajkit.sources.files.found import Found
 from trajkit.sources.openai_agents.connect import SOURCE
-from trajkit.sources.wish import Wish
 from trajkit.testing.source import SourceContract
+
+READ = Reader(SOURCE)
 
 AGENTS = record.DATA / "agents.jsonl"
 
@@ -29,16 +30,6 @@ class TestOpenAIAgents(SourceContract):
     place = str(AGENTS)
     n_episodes = 4
     n_steps = 6
-
-
-def read(path: Path) -> list[Found]:
-    return [one for one in SOURCE.read(str(path), Wish()) if isinstance(one, Found)]
-
-
-def episodes_of(path: Path) -> dict[str, Episode]:
-    found = [one.reading for one in read(path)]
-    assert all(isinstance(one, Reading) for one in found)
-    return {episode.episode_id: episode for one in found for episode in one.episodes}  # type: ignore[union-attr]
 
 
 def rows() -> list[dict[str, Any]]:
@@ -51,17 +42,9 @@ def unpacked(folder: Path, out: Path) -> Path:
     return path
 
 
-def expected() -> list[thirty.Played]:
-    """What the expert plays, without the SDK: the game is the same for everyone."""
-    import contextlib
-
-    with thirty.Answers() as answers, thirty.plain_client(answers.url) as ask:
-        return thirty.play(answers, lambda _: contextlib.nullcontext(ask), lambda _name, _value: None)
-
-
 def test_thirty_episodes_of_the_real_sdk_come_back_the_same(tmp_path: Path) -> None:
-    found = episodes_of(unpacked(tmp_path, record.DATA))
-    thirty.assert_same(found.values(), expected(), has_tools=False, has_metric=False)
+    found = READ.episodes(unpacked(tmp_path, record.DATA))
+    thirty.assert_same(found.values(), thirty.expected(), has_tools=False, has_metric=False)
     first = found["babyai-000"]
     assert first.tags == {"player": "expert"}
     assert first.steps[0].n_input_tokens == 100
@@ -73,12 +56,12 @@ def test_thirty_episodes_of_the_real_sdk_come_back_the_same(tmp_path: Path) -> N
 @pytest.mark.full
 def test_thirty_episodes_recorded_anew_come_back_the_same(tmp_path: Path) -> None:
     played = record.record(tmp_path, tmp_path / "out")
-    found = episodes_of(unpacked(tmp_path, tmp_path / "out"))
+    found = READ.episodes(unpacked(tmp_path, tmp_path / "out"))
     thirty.assert_same(found.values(), played, has_tools=False, has_metric=False)
 
 
 def test_agents_as_tools_and_handoffs_are_linked_episodes() -> None:
-    found = episodes_of(AGENTS)
+    found = READ.episodes(AGENTS)
     root = found["chat-1"]
     subs = {one.steps[0].agent_name: one for name, one in found.items() if name.startswith("chat-1/")}
     assert set(subs) == {"searcher", "closer"}
@@ -93,13 +76,12 @@ def test_agents_as_tools_and_handoffs_are_linked_episodes() -> None:
 
 
 def test_response_spans_keep_thoughts_images_tools_and_settings() -> None:
-    root = episodes_of(AGENTS)["chat-1"]
+    root = READ.episodes(AGENTS)["chat-1"]
     first = root.steps[0]
     assert first.messages is not None
-    assert first.completion is not None
     assert [str(message.role) for message in first.messages] == ["system", "user"]
     assert any(isinstance(one, FileBlock) for one in first.messages[1].content)
-    (thought,) = [one for one in first.completion.content if isinstance(one, ThoughtBlock)]
+    (thought,) = [one for one in answer(first).content if isinstance(one, ThoughtBlock)]
     assert thought.summary == ({"type": "summary_text", "text": "I ask the searcher."},)
     assert [tool["name"] for tool in first.tools or ()] == ["ask_searcher"]
     assert (first.model_name, first.n_input_tokens, first.n_output_tokens) == ("scripted-2026", 40, 5)
@@ -108,7 +90,7 @@ def test_response_spans_keep_thoughts_images_tools_and_settings() -> None:
 
 
 def test_a_failed_call_keeps_its_error_and_a_trace_without_a_group_is_alone() -> None:
-    found = read(AGENTS)
+    found = READ.found(AGENTS)
     grouped, alone = found
     assert NO_SESSION in alone.missing
     assert NO_SESSION not in grouped.missing
@@ -126,8 +108,8 @@ def test_lines_in_any_order_and_in_batches_are_the_same_episodes(tmp_path: Path)
     path = tmp_path / "batches.jsonl"
     batches = [{"data": items[at : at + 4]} for at in range(0, len(items), 4)]
     path.write_text("\n".join(map(json.dumps, batches)), encoding="utf-8")
-    again = episodes_of(path)
-    for name, one in episodes_of(AGENTS).items():
+    again = READ.episodes(path)
+    for name, one in READ.episodes(AGENTS).items():
         assert again[name].steps == one.steps
 
 
@@ -135,7 +117,7 @@ def test_a_bad_line_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     bad = [{"object": "session", "id": "x"}, {"object": "trace.span", "id": "y"}, [1]]
     path.write_text("\n".join(map(json.dumps, [*bad, *rows()])), encoding="utf-8")
-    found = read(path)
+    found = READ.found(path)
     wrong = [(one.place, one.problem.kind) for one in found if one.problem is not None]
     assert wrong == [
         ("bad.jsonl:1", "neither a trace nor a span"),
@@ -149,7 +131,7 @@ def test_a_time_that_is_none_is_the_problem_of_its_session(tmp_path: Path) -> No
     items = [row | ({"started_at": "soon"} if row["object"] == "trace.span" else {}) for row in rows()]
     path = tmp_path / "times.jsonl"
     path.write_text("\n".join(map(json.dumps, items)), encoding="utf-8")
-    assert {one.problem.kind for one in read(path) if one.problem is not None} == {"not a time"}
+    assert {one.problem.kind for one in READ.found(path) if one.problem is not None} == {"not a time"}
 
 
 def test_it_is_recognised_by_its_first_line(tmp_path: Path) -> None:

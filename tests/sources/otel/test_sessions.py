@@ -9,28 +9,19 @@ from typing import Any
 import pytest
 
 from tests.sources.otel.record import GOAL, new_call, openinference, request, span, text
-from trajkit.formats.document import Reading
+from tests.sources.reading import Reader, answer
 from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
 from trajkit.sources.calls import CUT_TEXT, NO_PROMPT, NO_SESSION
-from trajkit.sources.files.found import Found
 from trajkit.sources.otel.connect import SOURCE
 from trajkit.sources.otel.rows import NO_CALLS
 from trajkit.sources.spans.session import CUT_ATTRIBUTES
-from trajkit.sources.wish import Wish
 
-
-def found(place: str | Path) -> list[Found]:
-    return [one for one in SOURCE.read(str(place), Wish()) if isinstance(one, Found)]
-
-
-def episodes(place: str | Path) -> dict[str, Episode]:
-    readings = [one.reading for one in found(place) if isinstance(one.reading, Reading)]
-    return {each.episode_id: each for reading in readings for each in reading.episodes}
+READ = Reader(SOURCE)
 
 
 @pytest.fixture(scope="module")
 def fixture() -> dict[str, Episode]:
-    return episodes(GOAL)
+    return READ.episodes(GOAL)
 
 
 def written(path: Path, *requests: Any) -> Path:
@@ -48,8 +39,7 @@ def test_messages_of_parts_are_read_whole(fixture: dict[str, Episode]) -> None:
     assert (system.text, question.text) == ("You look for keys.", "Where is the key?")
     (image,) = [block for block in question.content if isinstance(block, FileBlock)]
     assert image.source_url == "https://example.org/key.png"
-    assert first.completion is not None
-    assert first.completion.content == (
+    assert answer(first).content == (
         ThoughtBlock(text="I look."),
         ToolCallBlock(id="c1", name="look", arguments='{"at":"door"}'),
     )
@@ -75,8 +65,7 @@ def test_an_agent_in_an_agent_is_a_sub_agent_and_a_call_logged_twice_is_one(
     (step,) = sub.steps  # the span `ChatOpenAI` and the client's own in it
     assert (step.agent_name, step.model_name, step.cost_usd) == ("helper", "tiny", 0.5)
     assert [message.text for message in step.messages or ()] == ["What is there?"]
-    assert step.completion is not None
-    assert step.completion.text == "a key"
+    assert answer(step).text == "a key"
     assert (step.extra or {})["settings"] == {"top_p": 0.9}
 
 
@@ -96,15 +85,14 @@ def test_the_older_spellings_are_one_conversation(fixture: dict[str, Episode]) -
     assert first.n_prompt_kept == 0
     assert [message.text for message in first.messages or ()] == ["Be brief.", "Look!"]
     assert second.n_prompt_kept == 3
-    assert second.completion is not None
-    assert second.completion.text == "A wall."
+    assert answer(second).text == "A wall."
     assert (first.finish_reason, second.finish_reason) == ("tool_calls", "stop")
     assert (second.n_input_tokens, [tool["name"] for tool in second.tools or ()]) == (9, ["look"])
     assert (fixture["old"].origin or {})["trace_ids"] == [f"{2:032x}", f"{3:032x}"]
 
 
 def test_what_was_cut_and_what_has_no_session_is_counted() -> None:
-    by_place = {one.place: one for one in found(GOAL)}
+    by_place = {one.place: one for one in READ.found(GOAL)}
     assert set(by_place[f"{4:032x}"].missing) == {CUT_TEXT, NO_PROMPT, NO_SESSION}
     assert by_place[f"{5:032x}"].aside == NO_CALLS
     assert by_place["new"].missing == (NO_PROMPT,)  # of the call that failed
@@ -118,7 +106,7 @@ def test_a_trace_with_several_sessions_is_taken_apart(tmp_path: Path) -> None:
         span(1, 5, 4, attributes=hello()),
         span(2, 1, attributes=hello(gen_ai__conversation__id="s2")),
     ]
-    made = episodes(written(tmp_path / "a.jsonl", request(*spans)))
+    made = READ.episodes(written(tmp_path / "a.jsonl", request(*spans)))
     assert {name: one.n_steps for name, one in made.items()} == {"s2": 2, "s3": 2}
 
 
@@ -129,7 +117,7 @@ def test_an_agent_that_two_libraries_log_is_one(tmp_path: Path) -> None:
         span(1, 2, 1, name="inner", attributes=agent),
         span(1, 3, 2, attributes=hello()),
     ]
-    (episode,) = episodes(written(tmp_path / "a.jsonl", request(*spans))).values()
+    (episode,) = READ.episodes(written(tmp_path / "a.jsonl", request(*spans))).values()
     assert [step.agent_name for step in episode.steps] == ["inner"]
 
 
@@ -140,19 +128,18 @@ def test_a_retried_call_stays_two_and_only_the_last_takes_what_the_span_around_s
         span(1, 2, 1, attributes=bare, error="busy"),
         span(1, 3, 1, attributes=bare),
     ]
-    (episode,) = episodes(written(tmp_path / "a.jsonl", request(*spans))).values()
+    (episode,) = READ.episodes(written(tmp_path / "a.jsonl", request(*spans))).values()
     failed, answered = episode.steps
     assert ((failed.extra or {})["error"], failed.completion, failed.messages) == ("busy", None, None)
-    assert answered.completion is not None
     assert "error" not in (answered.extra or {})
-    assert (answered.completion.text, answered.cost_usd) == ("hi", 0.5)
+    assert (answer(answered).text, answered.cost_usd) == ("hi", 0.5)
 
 
 def test_attributes_that_an_sdk_dropped_are_seen(tmp_path: Path) -> None:
     said = openinference("x", "y", 0.1)
     said = {name.replace("input_messages.0", "input_messages.4"): value for name, value in said.items()}
     path = written(tmp_path / "a.jsonl", request(span(1, 1, attributes=said, droppedAttributesCount=9)))
-    (one,) = found(path)
+    (one,) = READ.found(path)
     assert set(one.missing) == {CUT_TEXT, CUT_ATTRIBUTES, NO_PROMPT, NO_SESSION}
 
 
@@ -160,10 +147,10 @@ def test_bad_spans_and_lines_are_named_and_the_others_are_read(tmp_path: Path) -
     path = tmp_path / "a.jsonl"
     good = json.dumps(request(span(1, 1, attributes=hello()), {**span(1, 2), "traceId": 5}))
     path.write_text(f'{{"no": 1}}\n{{broken\n{good}\n{{"resourceSpans": [7]}}\n')
-    problems = [(one.place, str(one.problem)) for one in found(path) if one.problem is not None]
+    problems = [(one.place, str(one.problem)) for one in READ.found(path) if one.problem is not None]
     assert [place for place, _ in problems] == ["a.jsonl:1", "a.jsonl:2", "a.jsonl:3", "a.jsonl:4"]
     assert "not an id: 5" in problems[2][1] or "not an id" in problems[2][1]
-    assert len(episodes(path)) == 1
+    assert len(READ.episodes(path)) == 1
 
 
 def test_one_json_document_and_base64_ids_and_protobuf_are_read(tmp_path: Path) -> None:
@@ -180,7 +167,7 @@ def test_one_json_document_and_base64_ids_and_protobuf_are_read(tmp_path: Path) 
     data = ParseDict(request(spelled), ExportTraceServiceRequest()).SerializeToString()
     (tmp_path / "c.pb").write_bytes(data)
     (tmp_path / "d.bin").write_bytes((len(data).to_bytes(4, "big") + data) * 2)
-    whole = [episodes(tmp_path / name) for name in ("a.json", "b.json", "c.pb", "d.bin")]
+    whole = [READ.episodes(tmp_path / name) for name in ("a.json", "b.json", "c.pb", "d.bin")]
     assert len(whole[0]) == 1
     assert all(one == whole[0] for one in whole)
 

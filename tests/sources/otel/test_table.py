@@ -12,14 +12,14 @@ import clickhouse_connect
 import pytest
 
 from tests.sources.otel import collector
+from tests.sources.reading import Reader
 from trajkit.errors import RequestError
-from trajkit.formats.document import Reading
-from trajkit.schema import Episode
-from trajkit.sources.files.found import Found
 from trajkit.sources.files.importing import import_files
 from trajkit.sources.otel.connect import SOURCE
 from trajkit.sources.wish import Wish
 from trajkit.stack.clickhouse import ClickHouse as Server
+
+READ = Reader(SOURCE)
 
 FIXTURE = Path("tests/data/sources/otel/traces.jsonl")
 
@@ -38,23 +38,12 @@ def requests() -> list[dict[str, Any]]:
     return [json.loads(line) for line in FIXTURE.read_text().splitlines()]
 
 
-def episodes(place: str, wish: Wish = Wish()) -> dict[str, Episode]:  # noqa: B008 -- frozen
-    found = [one for one in SOURCE.read(place, wish) if isinstance(one, Found)]
-    assert [one.problem for one in found if one.problem] == []
-    return {
-        each.episode_id: each
-        for one in found
-        if isinstance(one.reading, Reading)
-        for each in one.reading.episodes
-    }
-
-
 @pytest.mark.parametrize("is_json", [False, True], ids=["map", "json"])
 def test_the_table_gives_what_the_files_give(database: tuple[Any, str], is_json: bool) -> None:
     client, url = database
     collector.create(client, is_json=is_json)
     collector.insert(client, requests())
-    ours, theirs = episodes(url), episodes(str(FIXTURE))
+    ours, theirs = READ.sound(url), READ.sound(str(FIXTURE))
     assert ours.keys() == theirs.keys()
     for name, one in theirs.items():
         other = ours[name]
@@ -74,12 +63,12 @@ def test_since_is_asked_of_the_server(database: tuple[Any, str]) -> None:
     client, url = database
     collector.create(client)
     collector.insert(client, requests())
-    everything = episodes(url)
+    everything = READ.sound(url)
     ends = sorted({one.ended_at for one in everything.values() if one.ended_at is not None})
-    later = episodes(url, Wish(since=ends[-1]))
+    later = READ.sound(url, Wish(since=ends[-1]))
     assert later.keys() < everything.keys()
     assert max(one.ended_at for one in later.values() if one.ended_at is not None) == ends[-1]
-    assert episodes(url, Wish(since=datetime(2040, 1, 1, tzinfo=UTC))) == {}
+    assert READ.sound(url, Wish(since=datetime(2040, 1, 1, tzinfo=UTC))) == {}
 
 
 def test_a_database_without_the_table_is_refused_by_name(database: tuple[Any, str], tmp_path: Path) -> None:

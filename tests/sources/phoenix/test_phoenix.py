@@ -7,23 +7,25 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.sources import foreign, thirty
 from tests.sources.phoenix import record
+from tests.sources.reading import Reader
 from trajkit.errors import DataError, RequestError, ServiceError
-from trajkit.formats.document import Reading
-from trajkit.schema import Episode, FileBlock
+from trajkit.schema import FileBlock
 from trajkit.sources.calls import NO_SESSION
 from trajkit.sources.catalog import recognised
-from trajkit.sources.files.found import Found
 from trajkit.sources.files.importing import import_files
 from trajkit.sources.phoenix.connect import SOURCE
 from trajkit.sources.phoenix.rows import DOCUMENT_SCORES
 from trajkit.sources.wish import Wish
 from trajkit.testing import SourceContract
+
+READ = Reader(SOURCE)
 
 N_OTHERS = 4
 """Episodes of the project `shapes`: a session with two sub-agents, and a lone trace."""
@@ -38,35 +40,13 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def changed(database: Path, tmp_path: Path) -> Callable[..., Path]:
     """A copy of the database in which something is different."""
 
-    def change(*statements: str) -> Path:
-        copy = tmp_path / "changed.db"
-        copy.write_bytes(database.read_bytes())
-        with closing(sqlite3.connect(copy)) as connection:
-            for one in statements:
-                connection.execute(one)
-            connection.commit()
-        return copy
-
-    return change
+    return partial(foreign.changed, database, tmp_path / "changed.db")
 
 
 @pytest.fixture
 def server() -> Iterator[str]:
     with foreign.replayed(record.API) as url:
         yield url
-
-
-def found_at(place: Path | str, wish: Wish = Wish()) -> list[Found]:  # noqa: B008 -- frozen
-    return [one for one in SOURCE.read(str(place), wish) if isinstance(one, Found)]
-
-
-def episodes_at(place: Path | str) -> dict[str, Episode]:
-    readings = [one.reading for one in found_at(place)]
-    return {each.episode_id: each for one in readings if isinstance(one, Reading) for each in one.episodes}
-
-
-def of_babyai(place: Path | str) -> list[Episode]:
-    return [one for name, one in episodes_at(place).items() if name.startswith("babyai-")]
 
 
 class TestPhoenix(SourceContract):
@@ -84,18 +64,18 @@ class TestPhoenix(SourceContract):
 
 
 def test_thirty_episodes_come_back_from_the_database(database: Path) -> None:
-    thirty.assert_same(of_babyai(database), thirty.expected())
+    thirty.assert_same(READ.of_babyai(database), thirty.expected())
 
 
 def test_thirty_episodes_come_back_from_the_server(server: str) -> None:
-    thirty.assert_same(of_babyai(server), thirty.expected())
+    thirty.assert_same(READ.of_babyai(server), thirty.expected())
 
 
 def test_the_server_and_the_database_say_the_same_but_for_costs_and_documents(
     database: Path, server: str
 ) -> None:
     """The API does not tell what a call cost, nor the scores of documents."""
-    ours, theirs = episodes_at(database), episodes_at(server)
+    ours, theirs = READ.episodes(database), READ.episodes(server)
     assert ours.keys() == theirs.keys()
     for name, one in ours.items():
         steps = tuple(step.model_copy(update={"cost_usd": None}) for step in one.steps)
@@ -104,17 +84,17 @@ def test_the_server_and_the_database_say_the_same_but_for_costs_and_documents(
 
 def test_one_project_is_chosen_by_name(database: Path, server: str) -> None:
     for place in (f"sqlite:///{database}?project=shapes", f"{server}?project=shapes"):
-        assert len(episodes_at(place)) == N_OTHERS
+        assert len(READ.episodes(place)) == N_OTHERS
     for place in (f"sqlite:///{database}?project=weather", f"{server}?project=weather"):
         with pytest.raises(RequestError, match="no project 'weather'") as caught:
-            found_at(place)
+            READ.found(place)
         assert caught.value.hint == "there are: babyai, default, shapes"
     with pytest.raises(RequestError, match="unknown option run"):
-        found_at(f"sqlite:///{database}?run=1")
+        READ.found(f"sqlite:///{database}?run=1")
 
 
 def test_a_session_has_its_turns_its_sub_agents_and_its_user(database: Path) -> None:
-    trip, searcher, reader = (one for name, one in episodes_at(database).items() if name.startswith("trip"))
+    trip, searcher, reader = (one for name, one in READ.episodes(database).items() if name.startswith("trip"))
     assert [step.agent_name for step in trip.steps] == ["lead", "lead", None]
     assert [step.n_prompt_kept for step in trip.steps] == [0, 2, 0]
     assert trip.tags == {"user_id": "ada", "beta": "true"}
@@ -128,7 +108,7 @@ def test_a_session_has_its_turns_its_sub_agents_and_its_user(database: Path) -> 
 
 
 def test_a_call_has_its_settings_tokens_cost_and_failure(database: Path) -> None:
-    first, second, refused = episodes_at(database)["trip"].steps
+    first, second, refused = READ.episodes(database)["trip"].steps
     assert (first.extra or {})["settings"] == {"temperature": 0.5, "max_tokens": 64, "stop": ["END"]}
     assert (first.n_input_tokens, first.n_output_tokens, first.finish_reason) == (100, 7, "tool_calls")
     assert first.model_name == "gpt-4o-mini"
@@ -140,7 +120,7 @@ def test_a_call_has_its_settings_tokens_cost_and_failure(database: Path) -> None
 
 def test_annotations_are_metrics_and_comments(database: Path) -> None:
     """Of a name the later counts; a label beside a number is a tag; a label alone is a comment."""
-    trip = episodes_at(database)["trip"]
+    trip = READ.episodes(database)["trip"]
     assert trip.metrics == {"correct": 1.0}
     assert trip.steps[0].metrics == {"quality": 0.75}
     by_name = {(one.metric_name, str(one.tags.get("name"))): one for one in trip.feedback}
@@ -169,7 +149,7 @@ def test_a_session_without_a_call_is_left_out(changed: Callable[..., Path], tmp_
 def test_a_database_without_the_newer_tables_is_read(changed: Callable[..., Path]) -> None:
     names = ("project_session_annotations", "span_costs", "document_annotations")
     place = changed(*(f"DROP TABLE {name}" for name in names))
-    found = of_babyai(place)
+    found = READ.of_babyai(place)
     thirty.assert_same(found, thirty.expected(), has_metric=False)
     assert {step.cost_usd for one in found for step in one.steps} == {None}
 
@@ -186,7 +166,7 @@ def test_a_database_without_the_newer_tables_is_read(changed: Callable[..., Path
 def test_a_damaged_row_is_the_problem_of_its_session(
     changed: Callable[..., Path], statement: str, kind: str
 ) -> None:
-    found = found_at(changed(statement))
+    found = READ.found(changed(statement))
     (wrong,) = [one for one in found if one.problem is not None]
     assert (wrong.place, wrong.problem and wrong.problem.kind) == ("shapes/trip", kind)
     assert sum(one.reading is not None for one in found) == thirty.N_EPISODES + 1
@@ -194,9 +174,9 @@ def test_a_damaged_row_is_the_problem_of_its_session(
 
 def test_an_old_schema_is_refused_with_what_is_known(changed: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match="no table project_sessions"):
-        found_at(changed("DROP TABLE project_sessions"))
+        READ.found(changed("DROP TABLE project_sessions"))
     with pytest.raises(DataError, match="the table spans has no column events"):
-        found_at(changed("ALTER TABLE spans DROP COLUMN events"))
+        READ.found(changed("ALTER TABLE spans DROP COLUMN events"))
 
 
 def test_a_database_is_recognised_by_its_tables(database: Path) -> None:
@@ -223,7 +203,7 @@ def test_a_server_is_asked_for_the_spans_of_later_sessions_alone() -> None:
         return 200, json.dumps({"data": data, "next_cursor": None})
 
     with foreign.answering(answer) as url:
-        found = found_at(url, Wish(since=datetime(2026, 11, 2, tzinfo=UTC)))
+        found = READ.found(url, Wish(since=datetime(2026, 11, 2, tzinfo=UTC)))
     assert [(one.place, one.aside) for one in found] == [
         ("s1", "before --since"),
         ("a/s2", "no call of a model in it"),
@@ -235,19 +215,19 @@ def test_a_key_comes_from_the_environment_and_is_in_no_message(monkeypatch: pyte
     monkeypatch.setenv("PHOENIX_API_KEY", "very-secret-token-1")
     with foreign.answering(lambda *_: (401, "no: very-secret-token-1")) as url:
         with pytest.raises(ServiceError, match=r"refused .* \(HTTP 401\)") as caught:
-            found_at(url)
+            READ.found(url)
         assert "PHOENIX_API_KEY" in (caught.value.hint or "")
     assert "secret" not in str(caught.value)
     with (
         foreign.answering(lambda *_: (200, "<html>")) as url,
         pytest.raises(ServiceError, match="JSON object"),
     ):
-        found_at(url)
+        READ.found(url)
     with (
         foreign.answering(lambda *_: (200, "{}")) as url,
         pytest.raises(ServiceError, match="without a list"),
     ):
-        found_at(url)
+        READ.found(url)
 
 
 @pytest.mark.full
@@ -255,5 +235,5 @@ def test_a_key_comes_from_the_environment_and_is_in_no_message(monkeypatch: pyte
 def test_a_real_server_of_today_is_read_as_its_record_was(tmp_path: Path) -> None:
     """Installs Phoenix anew and plays the thirty episodes through its client."""
     place, played = record.record(tmp_path)
-    thirty.assert_same(of_babyai(place), played)
-    assert len(episodes_at(place)) == thirty.N_EPISODES + N_OTHERS
+    thirty.assert_same(READ.of_babyai(place), played)
+    assert len(READ.episodes(place)) == thirty.N_EPISODES + N_OTHERS

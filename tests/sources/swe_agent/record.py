@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any
 
-from tests.sources import thirty
+from tests.sources import foreign, thirty
 
 DATA = Path(__file__).parents[2] / "data" / "sources" / "swe_agent" / "mini"
 PACKAGE = "mini-swe-agent==2.4.6"
@@ -31,11 +30,7 @@ def _answer(text: str, number: int, command: str | None) -> dict[str, Any]:
 
 def record(folder: Path, out: Path) -> None:
     """Play and write."""
-    environment = folder / "environment"
-    python = environment / "bin" / "python"
-    if not python.exists():
-        venv.create(environment, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", PACKAGE], check=True)
+    python = foreign.environment(folder / "environment", [PACKAGE])
     out.mkdir(parents=True, exist_ok=True)
     said = [("I look.", "ls"), ("I fix it.", "sed -i s/a/b/ a.py"), ("I am done.", "submit")]
     said += [("I forget to call.", None), ("I look.", "ls"), ("Again.", "ls"), ("And again.", "ls")]
@@ -53,4 +48,5 @@ def record(folder: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    record(Path(sys.argv[1]), DATA if "--keep" in sys.argv else Path(sys.argv[1]) / "out")
+    folder = Path(sys.argv[1]).absolute()
+    record(folder, DATA if "--keep" in sys.argv else folder / "out")

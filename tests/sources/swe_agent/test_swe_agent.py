@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
+from tests.sources.reading import Reader, answer
 from tests.sources.swe_agent import record
 from trajkit.formats.document import Reading
-from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
+from trajkit.schema import FileBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
 from trajkit.sources.catalog import recognised
-from trajkit.sources.files.found import Found
 from trajkit.sources.swe_agent.connect import SOURCE
 from trajkit.sources.swe_agent.rows import FROM_HISTORY
 from trajkit.sources.wish import Wish
 from trajkit.testing.source import SourceContract
+
+READ = Reader(SOURCE)
 
 DATA = record.DATA.parent
 
@@ -27,15 +29,6 @@ class TestSweAgent(SourceContract):
     place = str(DATA)
     n_episodes = 4
     n_steps = 13
-
-
-def read(path: Path) -> list[Found]:
-    return [one for one in SOURCE.read(str(path), Wish()) if isinstance(one, Found)]
-
-
-def episodes_of(path: Path) -> dict[str, Episode]:
-    readings = [one.reading for one in read(path)]
-    return {one.episodes[0].episode_id: one.episodes[0] for one in readings if isinstance(one, Reading)}
 
 
 def test_mini_keeps_calls_results_tokens_and_cost() -> None:
@@ -49,7 +42,7 @@ def test_mini_recorded_anew_is_read_the_same(tmp_path: Path) -> None:
 
 
 def _check_mini(run: Path) -> None:
-    found = episodes_of(run)
+    found = READ.episodes(run)
     assert {name: one.metrics for name, one in found.items()} == {
         "repo__1": {"resolved": True},
         "repo__2": {"resolved": False},
@@ -72,9 +65,8 @@ def _check_mini(run: Path) -> None:
 
 
 def test_an_answer_with_a_wrong_format_is_a_step_that_the_next_prompt_lacks() -> None:
-    steps = episodes_of(record.DATA)["repo__2"].steps
-    assert steps[0].completion is not None
-    assert steps[0].completion.text == "I forget to call."
+    steps = READ.episodes(record.DATA)["repo__2"].steps
+    assert answer(steps[0]).text == "I forget to call."
     assert steps[0].extra is not None
     assert steps[0].extra["error"] == "FormatError"
     assert steps[1].n_prompt_kept == 2
@@ -82,14 +74,12 @@ def test_an_answer_with_a_wrong_format_is_a_step_that_the_next_prompt_lacks() ->
 
 
 def test_a_new_trajectory_has_the_prompt_of_each_query() -> None:
-    episode = episodes_of(DATA / "run")["repo__3"]
+    episode = READ.episodes(DATA / "run")["repo__3"]
     wrong, look, submit = episode.steps
-    assert wrong.completion is not None
-    assert (wrong.completion.text, wrong.action) == ("Hm.", None)
+    assert (answer(wrong).text, wrong.action) == ("Hm.", None)
     assert [str(message.role) for message in episode.prompt(1) or ()] == ["system", "user", "user"]
     assert any(isinstance(one, FileBlock) for one in (episode.prompt(1) or ())[2].content)
-    assert look.completion is not None
-    blocks = look.completion.content
+    blocks = answer(look).content
     assert [one.text for one in blocks if isinstance(one, ThoughtBlock)] == ["The bug is in a.py."]
     assert [one.name for one in blocks if isinstance(one, ToolCallBlock)] == ["bash"]
     (result,) = submit.messages or ()
@@ -104,13 +94,12 @@ def test_a_new_trajectory_has_the_prompt_of_each_query() -> None:
 
 
 def test_an_old_trajectory_takes_its_prompts_from_the_history_and_says_so() -> None:
-    (found,) = read(DATA / "old")
+    (found,) = READ.found(DATA / "old")
     assert FROM_HISTORY in found.missing
     assert isinstance(found.reading, Reading)
     (episode,) = found.reading.episodes
     assert [len(prompt or ()) for prompt in episode.prompts()] == [3, 5, 0]
-    assert episode.steps[1].completion is not None
-    assert episode.steps[1].completion.text == "I submit.\n```\nsubmit\n```"
+    assert answer(episode.steps[1]).text == "I submit.\n```\nsubmit\n```"
     assert episode.steps[2].completion is None
     assert (episode.steps[2].extra or {})["error"] == "exit_cost"
     assert episode.metrics == {}
@@ -122,7 +111,7 @@ def test_the_same_instance_of_two_runs_is_two_episodes(tmp_path: Path) -> None:
     for name in ("one", "two"):
         shutil.copytree(record.DATA, tmp_path / "runs" / name)
     (tmp_path / "runs" / "two" / "stand-in.report.json").write_text('{"resolved_ids": ["repo__2"]}')
-    judged = [one.reading.episodes[0].metrics for one in read(tmp_path / "runs") if one.reading]  # type: ignore[union-attr]
+    judged = [one.reading.episodes[0].metrics for one in READ.found(tmp_path / "runs") if one.reading]  # type: ignore[union-attr]
     assert judged == [{"resolved": True}, {"resolved": False}, {}, {"resolved": True}]
     report, _ = import_files(tmp_path / "runs", tmp_path / "store", Wish())
     assert (report.format, report.n_episodes) == ("swe-agent", 4)
@@ -140,7 +129,7 @@ def test_what_makes_no_sense_is_a_problem_of_its_file(tmp_path: Path) -> None:
     _changed(tmp_path / "c.traj.json", info="none")
     (tmp_path / "d.traj").write_text("{}", encoding="utf-8")
     (tmp_path / "e.traj").write_text('{"trajectory": [{"query"', encoding="utf-8")
-    wrong = {one.place: one.problem for one in read(tmp_path)}
+    wrong = {one.place: one.problem for one in READ.found(tmp_path)}
     assert all(one is not None for one in wrong.values())
     assert "known: mini-swe-agent-1.x" in str(wrong["a.traj.json"])
     assert str(wrong["d.traj"]).endswith("no trajectory of SWE-agent or mini-swe-agent")

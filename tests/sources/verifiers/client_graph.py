@@ -102,5 +102,5 @@ for text in sys.stdin:
     else:
         trace = trace or begun(told["name"], "agent")
         turn(trace, told["messages"], told["tools"])
-    sys.stdout.write("ok\n")
+    sys.stdout.write('"ok"\n')
     sys.stdout.flush()

@@ -90,5 +90,5 @@ for text in sys.stdin:
     else:
         world.seen.put(told["messages"][-1])
         world.waiting.get(timeout=60)
-    sys.stdout.write("ok\n")
+    sys.stdout.write('"ok"\n')
     sys.stdout.flush()

@@ -9,15 +9,12 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import subprocess
 import sys
-import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from tests.sources import thirty
+from tests.sources import foreign, thirty
 
 DATA = Path(__file__).parents[2] / "data" / "sources" / "verifiers"
 VERSIONS = {"rows": "verifiers==0.1.14", "graph": "verifiers==0.4.0"}
@@ -32,7 +29,7 @@ def record(folder: Path, out: Path) -> list[thirty.Played]:
         made = folder / f"made-{kind}"
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir(parents=True)
-        played = _play(_python(folder / kind, package), kind, made)
+        played = _play(foreign.environment(folder / kind, [package]), kind, made)
         if kind == "rows":
             lines = b"".join(path.read_bytes() for path in sorted(made.glob("babyai-*/results.jsonl")))
             facts = json.loads((made / "babyai-000" / "metadata.json").read_text(encoding="utf-8"))
@@ -47,21 +44,11 @@ def record(folder: Path, out: Path) -> list[thirty.Played]:
     return played
 
 
-def _python(environment: Path, package: str) -> Path:
-    python = environment / "bin" / "python"
-    if not python.exists():
-        venv.create(environment, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", package], check=True)
-    return python
-
-
 def _play(python: Path, kind: str, made: Path) -> list[thirty.Played]:
-    with thirty.Answers() as answers:
-        command = [python, _HERE / f"client_{kind}.py", answers.url, made]
-        child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        tell = _teller(child)
+    with (
+        thirty.Answers() as answers,
+        foreign.client(python, _HERE / f"client_{kind}.py", None, answers.url, made) as tell,
+    ):
 
         @contextmanager
         def episode(name: str) -> Iterator[thirty.Ask]:
@@ -76,24 +63,9 @@ def _play(python: Path, kind: str, made: Path) -> list[thirty.Played]:
             ):
                 answers.put({"role": "assistant", **said})
             tell({"two agents": True})
-        _, said_wrong = child.communicate()
-        assert child.returncode == 0, said_wrong
     return played
 
 
-def _teller(child: subprocess.Popen[str]) -> Callable[[dict[str, Any]], None]:
-    assert child.stdin is not None
-    assert child.stdout is not None
-    to, back = child.stdin, child.stdout
-
-    def tell(value: dict[str, Any]) -> None:
-        to.write(json.dumps(value) + "\n")
-        to.flush()
-        answer = back.readline()
-        assert answer == "ok\n", answer + (child.stderr.read() if child.stderr is not None else "")
-
-    return tell
-
-
 if __name__ == "__main__":
-    record(Path(sys.argv[1]), DATA if "--keep" in sys.argv else Path(sys.argv[1]) / "out")
+    folder = Path(sys.argv[1]).absolute()
+    record(folder, DATA if "--keep" in sys.argv else folder / "out")

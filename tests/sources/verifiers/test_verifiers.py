@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import shutil
@@ -13,16 +12,15 @@ from typing import Any
 import pytest
 
 from tests.sources import thirty
+from tests.sources.reading import Reader
 from tests.sources.verifiers import record
-from trajkit.formats.document import Reading
 from trajkit.schema import Episode, FileBlock, ThoughtBlock
 from trajkit.sources.calls import NO_PROMPT
 from trajkit.sources.catalog import recognised
-from trajkit.sources.files.found import Found
 from trajkit.sources.verifiers.connect import SOURCE
-from trajkit.sources.wish import Wish
 from trajkit.testing.source import SourceContract
 
+READ = Reader(SOURCE)
 TRACES = record.DATA / "traces.jsonl"
 
 
@@ -34,14 +32,8 @@ class TestVerifiers(SourceContract):
     not_in_fixture = ("tool calls", "tool results", "tools offered", "cost")
 
 
-def read(path: Path) -> list[Found]:
-    return [one for one in SOURCE.read(str(path), Wish()) if isinstance(one, Found)]
-
-
 def episodes_of(path: Path) -> list[Episode]:
-    found = read(path)
-    assert [one.problem for one in found if one.problem is not None] == []
-    return [one for each in found if isinstance(each.reading, Reading) for one in each.reading.episodes]
+    return list(READ.sound(path).values())
 
 
 def unpacked(folder: Path, out: Path, kind: str) -> Path:
@@ -51,12 +43,6 @@ def unpacked(folder: Path, out: Path, kind: str) -> Path:
     name = "results.jsonl" if kind == "rows" else "traces.jsonl"
     (goal / name).write_bytes(gzip.decompress((out / f"{kind}.jsonl.gz").read_bytes()))
     return goal
-
-
-@pytest.fixture(scope="module")
-def played() -> list[thirty.Played]:
-    with thirty.Answers() as answers, thirty.plain_client(answers.url) as ask:
-        return thirty.play(answers, lambda _: contextlib.nullcontext(ask), lambda _name, _value: None)
 
 
 def _check(out: Path, folder: Path, played: Sequence[thirty.Played]) -> None:
@@ -76,10 +62,8 @@ def _check(out: Path, folder: Path, played: Sequence[thirty.Played]) -> None:
     assert all(step.latency_s is not None for step in first.steps)
 
 
-def test_thirty_episodes_of_both_versions_come_back_the_same(
-    tmp_path: Path, played: list[thirty.Played]
-) -> None:
-    _check(record.DATA, tmp_path, played)
+def test_thirty_episodes_of_both_versions_come_back_the_same(tmp_path: Path) -> None:
+    _check(record.DATA, tmp_path, thirty.expected())
 
 
 @pytest.mark.full
@@ -88,9 +72,7 @@ def test_thirty_episodes_recorded_anew_come_back_the_same(tmp_path: Path) -> Non
     _check(tmp_path / "out", tmp_path, again)
 
 
-def test_rows_without_their_trajectory_are_the_same_conversation(
-    tmp_path: Path, played: list[thirty.Played]
-) -> None:
+def test_rows_without_their_trajectory_are_the_same_conversation(tmp_path: Path) -> None:
     path = unpacked(tmp_path, record.DATA, "rows") / "results.jsonl"
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     whole = episodes_of(path)
@@ -125,7 +107,7 @@ def test_rewards_are_weighted_and_those_that_are_not_known_are_left_out() -> Non
 
 
 def test_a_further_agent_is_a_linked_episode_and_its_failed_call_is_a_step() -> None:
-    (found,) = read(TRACES)
+    (found,) = READ.found(TRACES)
     assert NO_PROMPT in found.missing
     _, judge = episodes_of(TRACES)
     assert judge.episode_id == "pair/pair-judge"
@@ -165,7 +147,7 @@ def test_a_bad_line_is_named_and_the_others_are_read(tmp_path: Path) -> None:
         '{"prompt"',
     ]
     (tmp_path / "results.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    wrong = [None if one.problem is None else one.problem.kind for one in read(tmp_path)]
+    wrong = [None if one.problem is None else one.problem.kind for one in READ.found(tmp_path)]
     assert wrong == [
         None,
         "a metric that is no number",

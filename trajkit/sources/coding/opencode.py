@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from trajkit.errors import DataError, RequestError
+from trajkit.errors import RequestError
 from trajkit.formats.chat_conversation import conversation_of
 from trajkit.formats.document import BadDocument, object_at, part_of
 from trajkit.schema import Message
-from trajkit.sources.calls import Call, Session, found_of, known_types
+from trajkit.sources.calls import Call, Session, found_by
 from trajkit.sources.coding.lines import (
     NO_ANSWER,
     NO_SYSTEM_PROMPT,
@@ -31,6 +30,7 @@ from trajkit.sources.coding.tree import Entry, run_of
 from trajkit.sources.files.found import Found
 from trajkit.sources.files.texts import json_of
 from trajkit.sources.source import LOST, Source, changed, kept
+from trajkit.sources.sqlite_file import check_columns, columns_of, database
 from trajkit.sources.wish import Wish
 
 Row = dict[str, Any]
@@ -53,14 +53,11 @@ _IN_TEXT = ("text/plain", "application/x-directory")
 def read(path: str, _wish: Wish) -> Iterator[Found]:
     """Yield the sessions of a database, each with its sub-agents."""
     file = _file(path)
-    try:
-        address = f"file:{quote(str(file.absolute()))}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True)) as database:
-            database.row_factory = sqlite3.Row
-            _refuse_unknown(database, file)
-            yield from _sessions(database, file.name)
-    except sqlite3.Error as error:
-        raise DataError(f"{file} cannot be read: {error}", hint="is it a database of OpenCode?") from error
+    with database(str(file)) as connection:
+        check_columns(
+            columns_of(connection), _COLUMNS, other="no database of OpenCode", hint="is it one of OpenCode?"
+        )
+        yield from _sessions(connection, file.name)
 
 
 def _file(path: str) -> Path:
@@ -69,17 +66,6 @@ def _file(path: str) -> Path:
     if not file.is_file():
         raise RequestError(f"there is no {_FILE} in {root}", hint="name the database, or its folder")
     return file
-
-
-def _refuse_unknown(database: sqlite3.Connection, file: Path) -> None:
-    for table, known in _COLUMNS.items():
-        found = {row["name"] for row in database.execute(f"PRAGMA table_info({table})")}
-        if missing := known - found:
-            raise RequestError(
-                f"{file} is no database of OpenCode that is known: the table {table} lacks"
-                f" {', '.join(sorted(missing))}",
-                hint=f"it has {', '.join(sorted(found)) or 'no such table'}",
-            )
 
 
 def _sessions(database: sqlite3.Connection, name: str) -> Iterator[Found]:
@@ -95,25 +81,18 @@ def _sessions(database: sqlite3.Connection, name: str) -> Iterator[Found]:
         below.setdefault(top, []).append(session_id)
     for top, ids in below.items():
         ids.sort(key=lambda one: one != top)
-        yield _found(database, ids, parents, f"{name}:{top}")
+        make = partial(_session, database, ids, parents)
+        yield found_by(make, f"{name}:{top}", empty=NO_ANSWER)
 
 
-def _found(
-    database: sqlite3.Connection, ids: Sequence[str], parents: Mapping[str, str | None], place: str
-) -> Found:
+def _session(database: sqlite3.Connection, ids: Sequence[str], parents: Mapping[str, str | None]) -> Session:
     calls: list[Call] = []
     origins: dict[str, Row] = {}
-    try:
-        with known_types():
-            for session_id in ids:
-                run = run_of(
-                    _entries(database, session_id), agent_run=None if session_id == ids[0] else session_id
-                )
-                calls += run.calls
-                origins[session_id] = _origin(database, session_id)
-    except BadDocument as error:
-        return Found(place, problem=error.problem)
-    session = Session(
+    for session_id in ids:
+        own = None if session_id == ids[0] else session_id
+        calls += run_of(_entries(database, session_id), agent_run=own).calls
+        origins[session_id] = _origin(database, session_id)
+    return Session(
         session_id=ids[0],
         source="opencode",
         calls=calls,
@@ -122,7 +101,6 @@ def _found(
         origin=origins[ids[0]],
         missing=(NO_SYSTEM_PROMPT,),
     )
-    return found_of(session, place) if calls else Found(place, aside=NO_ANSWER)
 
 
 def _origin(database: sqlite3.Connection, session_id: str) -> Row:

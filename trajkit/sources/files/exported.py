@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trajkit.formats.document import BadDocument, object_at, shown
-from trajkit.sources.files.found import MOST_BYTES, Found
+from trajkit.sources.files.found import MOST_BYTES, Found, Unread
 from trajkit.sources.files.texts import json_of, lines_of, opened, value_of
-from trajkit.sources.files.walk import shown_path
+from trajkit.sources.files.walk import files_under, shown_path
 
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
 _N_ROWS = 200
@@ -28,6 +29,29 @@ _N_ROWS = 200
 def suffix_of(path: Path) -> str:
     """The suffix of a file, without that of gzip."""
     return Path(path.name.removesuffix(".gz")).suffix.lower()
+
+
+def rows_under(
+    root: Path, suffixes: Collection[str] = SUFFIXES
+) -> Iterator[tuple[str, dict[str, Any]] | Found | Unread]:
+    """Yield what `rows_in` does of a file, or of each file below a folder that has one of these suffixes."""
+    for path in files_under(root) if root.is_dir() else [root]:
+        if root.is_dir() and suffix_of(path) not in suffixes:
+            yield Unread(path.suffix.lower())
+        else:
+            yield from rows_in(path, root)
+
+
+def first_rows(place: str, suffixes: Collection[str], *, most: int) -> Iterator[dict[str, Any]]:
+    """Yield the first row of each of the first files at a path, to recognise what they are."""
+    root = Path(place)
+    if "://" in place or not root.exists():
+        return
+    for path in [root] if root.is_file() else itertools.islice(files_under(root), most):
+        if path.suffix.lower() in suffixes:
+            first = next(rows_in(path, root), None)
+            if isinstance(first, tuple) and not isinstance(first, Found):
+                yield first[1]
 
 
 def rows_in(path: Path, root: Path) -> Iterator[tuple[str, dict[str, Any]] | Found]:
@@ -64,12 +88,6 @@ def _values(file: IO[bytes] | gzip.GzipFile, suffix: str) -> Iterator[tuple[int,
                 for row in batch.to_pylist():
                     number += 1
                     yield number, {name: _plain(value) for name, value in row.items()}
-        case ".jsonl" | ".ndjson":
-            for line in lines_of(cast("IO[bytes]", file)):
-                try:
-                    yield line.number, value_of(line)
-                except BadDocument as error:
-                    yield line.number, error
         case ".json":
             data = file.read(MOST_BYTES + 1)
             if len(data) > MOST_BYTES:
@@ -83,14 +101,24 @@ def _values(file: IO[bytes] | gzip.GzipFile, suffix: str) -> Iterator[tuple[int,
             if not isinstance(rows, list):
                 raise BadDocument("not a list", value=shown(rows))
             yield from enumerate(rows, 1)
-        case _:
+        case ".csv":
             before = csv.field_size_limit(MOST_BYTES)
-            text = io.TextIOWrapper(cast("IO[bytes]", file), "utf-8", newline="")
+            text = io.TextIOWrapper(cast("IO[bytes]", file), "utf-8-sig", newline="")
             try:
-                yield from enumerate(csv.DictReader(text), 1)
+                for number, row in enumerate(csv.DictReader(text, strict=True), 1):
+                    if None in row or None in row.values():
+                        yield number, BadDocument("a row with another number of columns")
+                    else:
+                        yield number, {name: value or None for name, value in row.items()}
             finally:
                 csv.field_size_limit(before)
                 text.detach()
+        case _:
+            for line in lines_of(cast("IO[bytes]", file)):
+                try:
+                    yield line.number, value_of(line)
+                except BadDocument as error:
+                    yield line.number, error
 
 
 def _plain(value: Any) -> Any:

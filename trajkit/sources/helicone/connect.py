@@ -7,11 +7,10 @@ from pathlib import Path
 
 from trajkit.errors import RequestError
 from trajkit.formats.document import BadDocument, shown
-from trajkit.sources.calls import Gathered, found_of, known_types
-from trajkit.sources.files.exported import SUFFIXES, rows_in, suffix_of
+from trajkit.sources.calls import Gathered
+from trajkit.sources.files.exported import rows_under
 from trajkit.sources.files.found import Found, Unread
-from trajkit.sources.files.walk import files_under
-from trajkit.sources.helicone.rows import session_id_of, session_of_rows
+from trajkit.sources.helicone.rows import REQUEST, session_id_of, session_of_rows
 from trajkit.sources.source import LOST, Source, kept
 from trajkit.sources.wish import Wish
 
@@ -20,34 +19,21 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
     """Yield the sessions of files of requests."""
     if "://" in place:
         raise RequestError("Helicone is read from files: save what /v1/request/query answers")
-    root = Path(place)
     with Gathered() as gathered:
-        for path in files_under(root) if root.is_dir() else [root]:
-            if suffix_of(path) not in SUFFIXES:
-                yield Unread(path.suffix.lower())
+        for one in rows_under(Path(place)):
+            if isinstance(one, Found | Unread):
+                yield one
                 continue
-            for one in rows_in(path, root):
-                if isinstance(one, Found):
-                    yield one
-                    continue
-                where, row = one
-                try:
-                    if not isinstance(row.get("request_id"), str) or not row.get("request_created_at"):
-                        raise BadDocument("no request of Helicone's", value=shown(sorted(row)[:6]))
-                    session = session_id_of(row)
-                    name = f"request {row['request_id']}" if session is None else f"session {session}"
-                    gathered.add(name, row)
-                except BadDocument as error:
-                    yield Found(where, problem=error.problem)
-        for name, parts in gathered.groups():
-            what, _, own = name.partition(" ")
+            where, row = one
             try:
-                with known_types():
-                    made = session_of_rows(own, parts[""], is_named=what == "session")
+                if not isinstance(row.get("request_id"), str) or not row.get("request_created_at"):
+                    raise BadDocument("no request of Helicone's", value=shown(sorted(row)[:6]))
+                session = session_id_of(row)
+                name = f"request {row['request_id']}" if session is None else f"session {session}"
+                gathered.add(name, row, part=REQUEST)
             except BadDocument as error:
-                yield Found(name, problem=error.problem)
-                continue
-            yield found_of(made, name)
+                yield Found(where, problem=error.problem)
+        yield from gathered.sessions(session_of_rows)
 
 
 SOURCE = Source(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trajkit.formats.document import time_at
@@ -11,6 +11,8 @@ from trajkit.sources.exchange import exchange_of
 from trajkit.sources.files.exported import nested, nested_object
 from trajkit.sources.spans.span import number_of, text_of
 
+REQUEST = "request"
+"""The kind of rows."""
 NO_BODY = "bodies that are only at an address (signed_body_url)"
 """Sessions with a call whose bodies Helicone keeps outside of its database."""
 _SESSION, _PATH, _NAME = "helicone-session-id", "helicone-session-path", "helicone-session-name"
@@ -20,14 +22,8 @@ _READ = frozenset(
         *("properties", "response_body", "response_status", "response_created_at", "delay_ms", "model"),
         *("prompt_tokens", "completion_tokens", "total_tokens", "costUSD", "scores", "llmSchema"),
         *("feedback_rating", "feedback_id", "feedback_created_at", "signed_body_url", "request_model"),
-        *(
-            "response_model",
-            "model_override",
-            "prompt_id",
-            "cache_reference_id",
-            "response_id",
-            "helicone_user",
-        ),
+        *("response_model", "model_override", "prompt_id", "cache_reference_id", "response_id"),
+        "helicone_user",
         *("asset_urls", "asset_ids", "assets"),
     }
 )
@@ -48,13 +44,13 @@ def session_id_of(row: dict[str, Any]) -> str | None:
     return text_of(properties_of(row).get(_SESSION))
 
 
-def session_of_rows(name: str, rows: Sequence[dict[str, Any]], *, is_named: bool) -> Session:
+def session_of_rows(name: str, parts: Mapping[str, Sequence[dict[str, Any]]], *, is_named: bool) -> Session:
     """Return the session of its requests; the last row of a request counts.
 
     Raises:
         BadDocument: A row or a message is not valid.
     """
-    latest = {row["request_id"]: row for row in rows}
+    latest = {row["request_id"]: row for row in parts[REQUEST]}
     calls = [_call(row) for row in latest.values()]
     tags: dict[str, str] = {}
     origin: dict[str, Any] = {}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from trajkit.formats.document import BadDocument
-from trajkit.sources.calls import Gathered, found_of, known_types
+from trajkit.sources.calls import Gathered
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.langfuse import api, files, tables
-from trajkit.sources.langfuse.rows import OBSERVATION, SCORE, TRACE, session_of_rows
+from trajkit.sources.langfuse.rows import SCORE, TRACE, session_of_rows
 from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.spans.span import text_of
 from trajkit.sources.wish import Wish
 
-_NO_CALL = "no call of a model in it"
 _HOST = ".langfuse.com"
 
 
@@ -35,11 +33,7 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
                 yield one
             else:
                 _gather(gathered, *one)
-        for name, parts in gathered.groups():
-            if OBSERVATION in parts:
-                yield _found(name, parts)
-            elif TRACE in parts:
-                yield Found(name, aside=_NO_CALL)
+        yield from gathered.sessions(session_of_rows, beside=SCORE)
 
 
 def _gather(gathered: Gathered, kind: str, row: dict[str, Any]) -> None:
@@ -53,16 +47,6 @@ def _gather(gathered: Gathered, kind: str, row: dict[str, Any]) -> None:
     gathered.add(f"trace {trace_id}", row, part=kind)
     if session is not None and kind != SCORE:
         gathered.move(f"trace {trace_id}", session)
-
-
-def _found(name: str, parts: Mapping[str, Sequence[dict[str, Any]]]) -> Found:
-    what, _, own = name.partition(" ")
-    try:
-        with known_types():
-            session = session_of_rows(own, parts, is_named=what == "session")
-    except BadDocument as error:
-        return Found(name, problem=error.problem)
-    return found_of(session, name) if session.calls else Found(name, aside=_NO_CALL)
 
 
 def _recognises(place: str) -> bool:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from trajkit.errors import RequestError
 from trajkit.formats.document import BadDocument, shown
-from trajkit.sources.calls import Gathered, found_of, known_types
-from trajkit.sources.files.exported import SUFFIXES, rows_in, suffix_of
+from trajkit.sources.calls import Gathered
+from trajkit.sources.files.exported import rows_under
 from trajkit.sources.files.found import Found, Unread
-from trajkit.sources.files.walk import files_under
 from trajkit.sources.langsmith.rows import FEEDBACK, RUN, session_of_rows, thread_of
 from trajkit.sources.source import LOST, Source, kept
 from trajkit.sources.wish import Wish
 
-_NO_CALL = "no call of a model in it"
-
 
 def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
     """Yield the sessions of files of runs and of feedback."""
-    root = Path(place)
     if "://" in place:
         raise RequestError(
             "LangSmith is read from files: those of a bulk export, or of JSON lines of `Client.list_runs`"
@@ -29,21 +25,15 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
     with Gathered() as gathered:
         traces: dict[str, str] = {}
         feedback: list[dict[str, Any]] = []
-        for path in files_under(root) if root.is_dir() else [root]:
-            if suffix_of(path) not in SUFFIXES:
-                yield Unread(path.suffix.lower())
-                continue
-            for found in rows_in(path, root):
-                if isinstance(found, Found):
-                    yield found
-                elif (problem := _gather(gathered, traces, feedback, *found)) is not None:
-                    yield problem
+        for found in rows_under(Path(place)):
+            if isinstance(found, Found | Unread):
+                yield found
+            elif (problem := _gather(gathered, traces, feedback, *found)) is not None:
+                yield problem
         for one in feedback:  # a row of it names its run, and not always the trace
             if trace_id := traces.get(str(one["run_id"])) or one.get("trace_id"):
                 gathered.add(f"trace {trace_id}", one, part=FEEDBACK)
-        for name, parts in gathered.groups():
-            if RUN in parts:
-                yield _found(name, parts)
+        yield from gathered.sessions(session_of_rows, beside=FEEDBACK)
 
 
 def _gather(
@@ -69,16 +59,6 @@ def _gather(
     except BadDocument as error:
         return Found(place, problem=error.problem)
     return None
-
-
-def _found(name: str, parts: Mapping[str, Sequence[Any]]) -> Found:
-    what, _, own = name.partition(" ")
-    try:
-        with known_types():
-            session = session_of_rows(own, parts, is_named=what == "session")
-    except BadDocument as error:
-        return Found(name, problem=error.problem)
-    return found_of(session, name) if session.calls else Found(name, aside=_NO_CALL)
 
 
 SOURCE = Source(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -13,13 +11,12 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from trajkit.errors import RequestError
-from trajkit.formats.document import BadDocument, object_at
-from trajkit.sources.calls import Gathered, found_of, known_types
-from trajkit.sources.files.exported import rows_in
-from trajkit.sources.files.found import MOST_BYTES, Found, Unread
+from trajkit.formats.document import BadDocument
+from trajkit.sources.calls import Gathered, Session, found_by
+from trajkit.sources.files.exported import rows_under
+from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.importing import is_url, shown_place
-from trajkit.sources.files.texts import lines_of, opened, value_of
-from trajkit.sources.files.walk import files_under, shown_path
+from trajkit.sources.files.texts import opened
 from trajkit.sources.litellm.rows import NEEDED, NO_CALL, is_call, session_name, session_of
 from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
@@ -40,77 +37,26 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
         return
     path = Path(place)
     with Gathered() as gathered:
-        for file in files_under(path) if path.is_dir() else [path]:
-            if path.is_dir() and file.suffix not in _SUFFIXES:
-                yield Unread(file.suffix)
+        for one in rows_under(path, _SUFFIXES):
+            if isinstance(one, Found | Unread):
+                yield one
                 continue
-            yield from _gather(file, shown_path(file, path), path if path.is_dir() else None, gathered)
+            where, row = one
+            if lacking := [name for name in NEEDED if name not in row]:
+                yield Found(where, problem=BadDocument(f"no row of {TABLE}", lacking[0]).problem)
+            else:
+                gathered.add(session_name(row), row)
         for name, parts in gathered.groups():
             yield _found(name, parts[""], path.name)
 
 
 def _found(name: str, rows: list[dict[str, Any]], place: str) -> Found:
-    where = f"{place}: session {name}"
     calls = [row for row in rows if is_call(row)]
-    if not calls:
-        return Found(where, aside=NO_CALL)
-    try:
-        with known_types():
-            session = session_of(name, calls, place)
-    except BadDocument as error:
-        return Found(where, problem=error.problem)
-    return found_of(session, where)
 
+    def make() -> Session | None:
+        return session_of(name, calls, place) if calls else None
 
-def _gather(file: Path, shown: str, within: Path | None, gathered: Gathered) -> Iterator[Found]:
-    """Keep the rows of a file; yield what is wrong with them."""
-    if file.suffix == ".json":
-        for found in rows_in(file, within or file):
-            if isinstance(found, Found):
-                yield found
-            elif (problem := _keep(*found, gathered)) is not None:
-                yield problem
-        return
-    rows = _csv_rows(file, within) if file.suffix == ".csv" else _json_rows(file, within)
-    try:
-        for number, row in rows:
-            if isinstance(row, BadDocument):
-                yield Found(f"{shown}:{number}", problem=row.problem)
-            elif (problem := _keep(f"{shown}:{number}", row, gathered)) is not None:
-                yield problem
-    except BadDocument as error:
-        yield Found(shown, problem=error.problem)
-
-
-def _keep(place: str, row: dict[str, Any], gathered: Gathered) -> Found | None:
-    """Keep a row, or return what is wrong with it."""
-    if lacking := [name for name in NEEDED if name not in row]:
-        return Found(place, problem=BadDocument(f"no row of {TABLE}", lacking[0]).problem)
-    gathered.add(session_name(row), row)
-    return None
-
-
-def _json_rows(file: Path, within: Path | None) -> Iterator[tuple[int, dict[str, Any] | BadDocument]]:
-    with opened(file, within) as stream:
-        for line in lines_of(stream):
-            try:
-                yield line.number, object_at(value_of(line), "")
-            except BadDocument as error:
-                yield line.number, error
-
-
-def _csv_rows(file: Path, within: Path | None) -> Iterator[tuple[int, dict[str, Any] | BadDocument]]:
-    csv.field_size_limit(MOST_BYTES)
-    with opened(file, within) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
-        reader = csv.DictReader(text, strict=True)
-        try:
-            for row in reader:
-                if None in row or None in row.values():
-                    yield reader.line_num, BadDocument("a row with another number of columns")
-                else:
-                    yield reader.line_num, {name: value or None for name, value in row.items()}
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise BadDocument("not CSV", f"line {reader.line_num}", str(error)) from error
+    return found_by(make, f"{place}: session {name}", empty=NO_CALL)
 
 
 def _of_database(url: str, wish: Wish) -> Iterator[Found]:

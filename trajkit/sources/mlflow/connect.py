@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from trajkit.errors import RequestError
 from trajkit.formats.document import BadDocument
-from trajkit.sources.calls import found_of, known_types
+from trajkit.sources.calls import NO_CALL, found_by
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.mlflow import api, tables
 from trajkit.sources.mlflow.rows import SCORER, session_of_traces
@@ -18,7 +19,6 @@ from trajkit.sources.sqlite_file import has_tables, options_of, path_of
 from trajkit.sources.wish import Wish
 
 _BEFORE = "before --since"
-_NO_CALL = "no call of a model in it"
 _OF_A_JUDGE = "traces of a judge, and not of the agent"
 _IN_FILES = "its spans are in files, and not in the tracking store"
 
@@ -42,18 +42,15 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
 
 def _found(group: tables.Group) -> Found:
     place = f"{group.experiment}/{group.name}"
-    name = place if group.is_in_others else group.name
     try:
         traces = list(group.traces)
-        if traces and all(SCORER in trace.tags for trace in traces):
-            return Found(place, aside=_OF_A_JUDGE)
-        with known_types():
-            session = session_of_traces(name, traces, experiment=group.experiment, is_named=group.is_named)
     except BadDocument as error:
         return Found(place, problem=error.problem)
-    if not session.calls:
-        return Found(place, aside=_NO_CALL if any(trace.spans for trace in traces) else _IN_FILES)
-    return found_of(session, place)
+    if traces and all(SCORER in trace.tags for trace in traces):
+        return Found(place, aside=_OF_A_JUDGE)
+    name = place if group.is_in_others else group.name
+    make = partial(session_of_traces, name, traces, experiment=group.experiment, is_named=group.is_named)
+    return found_by(make, place, empty=NO_CALL if any(trace.spans for trace in traces) else _IN_FILES)
 
 
 SOURCE = Source(

@@ -15,7 +15,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from trajkit.formats.chat_conversation import conversation_of, tools_of
-from trajkit.formats.document import BadDocument, object_at, objects_at, part_of, shown, text_at
+from trajkit.formats.document import (
+    BadDocument,
+    known_time_at,
+    object_at,
+    objects_at,
+    part_of,
+    shown,
+    text_at,
+)
 from trajkit.schema import Message, Role
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call, Score, Session
@@ -251,14 +259,6 @@ def _time(nanoseconds: Any) -> datetime | None:
         raise BadDocument("not a time", "start_time_unix_nano", shown(nanoseconds)) from error
 
 
-def _iso_time(value: Any) -> datetime:
-    try:
-        time = datetime.fromisoformat(text_at(value, "create_time"))
-    except ValueError as error:
-        raise BadDocument("not a time", "create_time", shown(value)) from error
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
-
-
 def _assessment(sent: Mapping[str, Any]) -> dict[str, Any]:
     """Return an assessment of the API with the names of the table's columns."""
     kind = next(
@@ -277,7 +277,7 @@ def _assessment(sent: Mapping[str, Any]) -> dict[str, Any]:
         "assessment_type": kind,
         "value": value,
         "error": inner.get("error"),
-        "created_at": _iso_time(sent.get("create_time")),
+        "created_at": known_time_at(sent.get("create_time"), "create_time"),
         "source_type": source.get("source_type"),
         "source_id": source.get("source_id"),
         "run_id": sent.get("run_id"),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from trajkit.errors import DataError, RequestError
+from trajkit.errors import RequestError
 from trajkit.formats.document import BadDocument, object_at, shown
 from trajkit.sources.mlflow.rows import SESSION, Trace
-from trajkit.sources.sqlite_file import columns_of, database
+from trajkit.sources.sqlite_file import check_columns, columns_of, database, json_cell
 
 TABLES = ("trace_info", "trace_request_metadata", "trace_tags", "spans", "assessments", "experiments")
 """The tables that are read; MLflow has all of them since 3.3."""
@@ -22,13 +21,7 @@ _NEEDED = {
     "trace_tags": {"request_id", "key", "value"},
     "spans": {"trace_id", "span_id", "start_time_unix_nano", "content"},
     "assessments": {
-        "assessment_id",
-        "trace_id",
-        "name",
-        "assessment_type",
-        "value",
-        "created_timestamp",
-        "valid",
+        *("assessment_id", "trace_id", "name", "assessment_type", "value", "created_timestamp", "valid")
     },
     "experiments": {"experiment_id", "name", "lifecycle_stage"},
 }
@@ -64,7 +57,12 @@ def groups_of(place: str, experiment: str | None) -> Iterator[Group]:
     """
     with database(place) as connection:
         columns = columns_of(connection)
-        _check(columns)
+        check_columns(
+            columns,
+            _NEEDED,
+            other="no tracking store of MLflow, or one of a version before 3.3",
+            hint="upgrade a copy of it with `mlflow db upgrade`; known are versions 3.3 to 3.18",
+        )
         names = dict(
             connection.execute(
                 "SELECT name, experiment_id FROM experiments WHERE lifecycle_stage = 'active'"
@@ -117,20 +115,6 @@ def _ended(row: sqlite3.Row) -> datetime | None:
     return None if row["is_running"] or not isinstance(row["last_ms"], int) else _time(row["last_ms"] + 2)
 
 
-def _check(columns: Mapping[str, frozenset[str]]) -> None:
-    for table, needed in _NEEDED.items():
-        if table not in columns:
-            raise DataError(
-                f"no table {table}: this is no tracking store of MLflow, or one of a version before 3.3",
-                hint="upgrade a copy of it with `mlflow db upgrade`; known are versions 3.3 to 3.18",
-            )
-        if missing := needed - columns[table]:
-            raise DataError(
-                f"the table {table} has no column {', '.join(sorted(missing))}",
-                hint="known are the tracking stores of MLflow 3.3 to 3.18",
-            )
-
-
 def _trace(connection: sqlite3.Connection, trace_id: str) -> Trace:
     def pairs(table: str) -> dict[str, str]:
         rows = connection.execute(
@@ -150,7 +134,7 @@ def _trace(connection: sqlite3.Connection, trace_id: str) -> Trace:
         pairs("trace_request_metadata"),
         pairs("trace_tags"),
         [
-            object_at(_json(row["content"], f"spans {row['span_id']}"), f"spans {row['span_id']}")
+            object_at(json_cell(row["content"], f"spans {row['span_id']}"), f"spans {row['span_id']}")
             for row in spans
         ],
         [_assessment(dict(row)) for row in assessments],
@@ -161,7 +145,7 @@ def _assessment(row: Mapping[str, Any]) -> dict[str, Any]:
     where = f"assessments {row['assessment_id']}"
     plain = {name: row.get(name) for name in _ASSESSMENT}
     for name in ("value", "error", "assessment_metadata"):
-        plain[name] = None if plain[name] is None else _json(plain[name], f"{where}.{name}")
+        plain[name] = None if plain[name] is None else json_cell(plain[name], f"{where}.{name}")
     return {**plain, "valid": bool(row["valid"]), "created_at": _time(row["created_timestamp"])}
 
 
@@ -169,13 +153,6 @@ _ASSESSMENT = (
     *("assessment_id", "trace_id", "span_id", "name", "assessment_type", "value", "error", "source_type"),
     *("source_id", "run_id", "rationale", "overrides", "assessment_metadata"),
 )
-
-
-def _json(text: Any, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        raise BadDocument("not JSON", where, shown(text)) from None
 
 
 def _time(ms: Any) -> datetime:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trajkit.formats.document import BadDocument, object_at, objects_at, shown
-from trajkit.sources.calls import Gathered, found_of, known_types
+from trajkit.formats.document import BadDocument, objects_at, shown
+from trajkit.sources.calls import Gathered, found_by
 from trajkit.sources.files.documents import LINES
+from trajkit.sources.files.exported import first_rows, rows_under
 from trajkit.sources.files.found import Found, Unread
-from trajkit.sources.files.texts import lines_of, opened, value_of
-from trajkit.sources.files.walk import files_under, shown_path
 from trajkit.sources.openai_agents.rows import session_of
 from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
@@ -24,45 +23,25 @@ _MOST_LOOKED_AT = 20
 
 def read(place: str, _wish: Wish) -> Iterator[Found | Unread]:
     """Yield the sessions in the lines below a path: traces of one group, else each trace."""
-    root = Path(place)
-    within = root if root.is_dir() else None
     with Gathered() as gathered:
-        for path in files_under(root) if within else [root]:
-            where = shown_path(path, root)
-            if within and path.suffix.lower() not in LINES:
-                yield Unread(path.suffix.lower())
+        for one in rows_under(Path(place), LINES):
+            if isinstance(one, Found | Unread):
+                yield one
                 continue
-            yield from _gather(gathered, path, where, within)
-        for name, parts in gathered.groups():
+            where, row = one
             try:
-                with known_types():
-                    session = session_of(name, parts.get("trace", []), parts.get("trace.span", []))
+                for item in _items(row):
+                    _add(gathered, item)
             except BadDocument as error:
-                yield Found(name, problem=error.problem)
-                continue
-            if session.calls:
-                yield found_of(session, name)
-            else:
-                yield Found(name, aside="a trace without a call of a model")
+                yield Found(where, problem=error.problem)
+        for name, parts in gathered.groups():
+            make = partial(session_of, name, parts.get("trace", []), parts.get("trace.span", []))
+            yield found_by(make, name, empty="a trace without a call of a model")
 
 
-def _gather(gathered: Gathered, path: Path, where: str, within: Path | None) -> Iterator[Found]:
-    try:
-        with opened(path, within) as file:
-            for line in lines_of(file):
-                try:
-                    for item in _items(value_of(line)):
-                        _add(gathered, item)
-                except BadDocument as error:
-                    yield Found(f"{where}:{line.number}", problem=error.problem)
-    except BadDocument as error:
-        yield Found(where, problem=error.problem)
-
-
-def _items(value: Any) -> Iterator[dict[str, Any]]:
+def _items(row: dict[str, Any]) -> Sequence[dict[str, Any]]:
     """The items of a line: one, or a batch as it is sent to OpenAI."""
-    value = object_at(value, "")
-    yield from objects_at(value["data"], "data") if "object" not in value and "data" in value else [value]
+    return objects_at(row["data"], "data") if "object" not in row and "data" in row else [row]
 
 
 def _add(gathered: Gathered, item: dict[str, Any]) -> None:
@@ -78,22 +57,13 @@ def _add(gathered: Gathered, item: dict[str, Any]) -> None:
 
 
 def _recognises(place: str) -> bool:
-    path = Path(place)
-    if "://" in place or not path.exists():
-        return False
-    files = [path] if path.is_file() else itertools.islice(files_under(path), _MOST_LOOKED_AT)
-    return any(one.suffix.lower() in LINES and _begins_so(one) for one in files)
-
-
-def _begins_so(path: Path) -> bool:
     try:
-        with opened(path, None) as file:
-            for line in itertools.islice(lines_of(file), 1):
-                item = next(_items(value_of(line)), {})
-                return item.get("object") in _OBJECTS and ("workflow_name" in item or "span_data" in item)
-    except BadDocument:
-        pass
-    return False
+        items = [_items(row)[0] for row in first_rows(place, LINES, most=_MOST_LOOKED_AT) if row]
+    except (BadDocument, IndexError):
+        return False
+    return any(
+        one.get("object") in _OBJECTS and ("workflow_name" in one or "span_data" in one) for one in items
+    )
 
 
 SOURCE = Source(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from trajkit.formats.document import BadDocument, shown
 from trajkit.schema.base import JsonObject
-from trajkit.sources.calls import Gathered, found_of, known_types
+from trajkit.sources.calls import Gathered, Session, found_by, known_types
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.otel.otlp import Row
 from trajkit.sources.spans.session import by_session, session_of
@@ -51,7 +52,14 @@ def found_in(rows: Iterable[Row | Found | Unread], source: str) -> Iterator[Foun
                     sessions.add(f"{part} {name}", [trace_id, values[span.span_id]], part=part)
         for key, parts in sessions.groups():
             ((part, grown),) = parts.items()
-            yield _found(key.removeprefix(f"{part} "), grown, source, is_named=part == "session")
+            name = key.removeprefix(f"{part} ")
+            make = partial(_session, name, grown, source, is_named=part == "session")
+            yield found_by(make, name, empty=NO_CALLS)
+
+
+def _session(name: str, values: list[Any], source: str, *, is_named: bool) -> Session:
+    spans = [span_of(trace_id, value) for trace_id, value in values]
+    return session_of(name, spans, source, is_named=is_named)
 
 
 def _with_events(parts: dict[str, list[Any]]) -> dict[str, JsonObject]:
@@ -66,16 +74,6 @@ def _with_events(parts: dict[str, list[Any]]) -> dict[str, JsonObject]:
             name = f"event-{number}"
             values[name] = {**one, "span": name, "parent": one["span"], "begin": one["at"], "events": [event]}
     return values
-
-
-def _found(session_id: str, values: list[Any], source: str, *, is_named: bool) -> Found:
-    try:
-        with known_types():
-            spans = [span_of(trace_id, value) for trace_id, value in values]
-            session = session_of(session_id, spans, source, is_named=is_named)
-    except BadDocument as error:
-        return Found(session_id, problem=error.problem)
-    return found_of(session, session_id) if session.calls else Found(session_id, aside=NO_CALLS)
 
 
 def span_of(trace_id: str, value: JsonObject) -> Span:

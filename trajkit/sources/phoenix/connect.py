@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from trajkit.errors import RequestError
-from trajkit.formats.document import BadDocument
-from trajkit.sources.calls import found_of, known_types
+from trajkit.sources.calls import found_by
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.phoenix import api, tables
-from trajkit.sources.phoenix.rows import Group, session_of_group
+from trajkit.sources.phoenix.rows import session_of_group
 from trajkit.sources.source import LOST, Source, kept
 from trajkit.sources.sqlite_file import has_tables, options_of, path_of
 from trajkit.sources.wish import Wish
 
 _BEFORE = "before --since"
-_NO_CALL = "no call of a model in it"
 
 
 def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
@@ -32,17 +31,7 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
         if wish.since is not None and group.ended_at is not None and group.ended_at < wish.since:
             yield Found(group.name, aside=_BEFORE)
         else:
-            yield _found(group)
-
-
-def _found(group: Group) -> Found:
-    place = f"{group.project}/{group.name}"
-    try:
-        with known_types():
-            session = session_of_group(group)
-    except BadDocument as error:
-        return Found(place, problem=error.problem)
-    return found_of(session, place) if session.calls else Found(place, aside=_NO_CALL)
+            yield found_by(partial(session_of_group, group), f"{group.project}/{group.name}")
 
 
 SOURCE = Source(

@@ -6,10 +6,10 @@ import base64
 import binascii
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
-from trajkit.formats.document import BadDocument, objects_at, part_of, shown, text_at
+from trajkit.formats.document import BadDocument, known_time_at, objects_at, part_of, text_at
 from trajkit.sources.calls import Score, Session
 from trajkit.sources.spans.session import session_of
 from trajkit.sources.spans.span import Span, SpanEvent, flat, number_of, text_of
@@ -71,13 +71,13 @@ def _span(row: Mapping[str, Any]) -> Span:
         span_id=text_at(row.get("span_id"), "spans.span_id"),
         parent_id=row.get("parent_id"),
         name=text_of(row.get("name")) or "",
-        started_at=time_of(row.get("start_time"), f"{where}.start_time"),
-        ended_at=time_of(row.get("end_time"), f"{where}.end_time"),
+        started_at=known_time_at(row.get("start_time"), f"{where}.start_time"),
+        ended_at=known_time_at(row.get("end_time"), f"{where}.end_time"),
         attributes=attributes,
         events=[
             SpanEvent(
                 str(one.get("name")),
-                time_of(one["timestamp"], f"{where}.events") if one.get("timestamp") else None,
+                known_time_at(one["timestamp"], f"{where}.events") if one.get("timestamp") else None,
                 part_of(one, "attributes", f"{where}.events"),
             )
             for one in objects_at(row.get("events"), f"{where}.events")
@@ -87,23 +87,10 @@ def _span(row: Mapping[str, Any]) -> Span:
     )
 
 
-def time_of(value: Any, where: str) -> datetime:
-    """Return a time in ISO 8601; without a zone it is UTC, as in the database.
-
-    Raises:
-        BadDocument: It is none.
-    """
-    try:
-        time = datetime.fromisoformat(value)
-    except (TypeError, ValueError) as error:
-        raise BadDocument("not a time", where, shown(value)) from error
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-
-
 def latest(times: Iterable[Any]) -> datetime | None:
     """Return the latest of some times; None where one is not valid."""
     try:
-        return max(time_of(one, "") for one in times)
+        return max(known_time_at(one, "") for one in times)
     except BadDocument:
         return None
 
@@ -139,6 +126,8 @@ def _scores(one: Mapping[str, Any], call_ids: set[str]) -> Iterator[Score]:
                 value=value,
                 score_id=f"{score_id}{suffix}",
                 call_id=one.get("span_id") if one.get("span_id") in call_ids else None,
-                created_at=time_of(one.get("updated_at") or one.get("created_at"), f"{score_id}.updated_at"),
+                created_at=known_time_at(
+                    one.get("updated_at") or one.get("created_at"), f"{score_id}.updated_at"
+                ),
                 tags=tags,
             )

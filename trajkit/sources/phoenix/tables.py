@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from trajkit.errors import DataError, RequestError
-from trajkit.formats.document import BadDocument, shown
+from trajkit.errors import RequestError
 from trajkit.sources.phoenix.rows import Group, latest
-from trajkit.sources.sqlite_file import columns_of, database
+from trajkit.sources.sqlite_file import check_columns, columns_of, database, json_cell
 
 TABLES = ("projects", "project_sessions", "traces", "spans", "span_annotations", "trace_annotations")
 """The tables by which the database is recognised."""
@@ -40,7 +38,12 @@ def groups_of(place: str, project: str | None) -> Iterator[Group]:
     """
     with database(place) as connection:
         columns = columns_of(connection)
-        _check(columns)
+        check_columns(
+            columns,
+            _NEEDED,
+            other="no database of Phoenix, or one of a version before 8",
+            hint="known is the database of Phoenix 20",
+        )
         names = sorted(name for (name,) in connection.execute("SELECT name FROM projects"))
         if project is not None and project not in names:
             raise RequestError(f"no project {project!r}", hint=f"there are: {', '.join(names)}")
@@ -74,17 +77,6 @@ def groups_of(place: str, project: str | None) -> Iterator[Group]:
             )
 
 
-def _check(columns: Mapping[str, frozenset[str]]) -> None:
-    for table, needed in _NEEDED.items():
-        if missing := needed - columns.get(table, frozenset()):
-            raise DataError(
-                f"the table {table} has no column {', '.join(sorted(missing))}"
-                if table in columns
-                else f"no table {table}: this is no database of Phoenix, or one of a version before 8",
-                hint="known is the database of Phoenix 20",
-            )
-
-
 def _spans(
     connection: sqlite3.Connection, traces: Mapping[int, str], *, has_costs: bool
 ) -> Iterator[dict[str, Any]]:
@@ -97,7 +89,7 @@ def _spans(
         for row in rows:
             where = f"spans {row['span_id']}"
             plain = {name: row[name] for name in row.keys()}  # noqa: SIM118 -- a row of sqlite3 gives its values
-            plain |= {name: _json(row[name], f"{where}.{name}") for name in ("attributes", "events")}
+            plain |= {name: json_cell(row[name], f"{where}.{name}") for name in ("attributes", "events")}
             yield {**plain, "trace_id": trace_id}
 
 
@@ -129,17 +121,10 @@ def _rows(
     for row in connection.execute(f"SELECT a.*{more} FROM {table} WHERE {where} ORDER BY a.id", (row_id,)):
         plain = {name: row[name] for name in row.keys()}  # noqa: SIM118
         own = f"{kind}:{plain['id']}"
-        yield {**plain, "id": own, "metadata": _json(plain["metadata"], f"{own}.metadata")}
+        yield {**plain, "id": own, "metadata": json_cell(plain["metadata"], f"{own}.metadata")}
 
 
 def _has_documents(connection: sqlite3.Connection, traces: Mapping[int, str]) -> bool:
     joined = "spans s JOIN document_annotations d ON d.span_rowid = s.id"
     sql = f"SELECT 1 FROM {joined} WHERE s.trace_rowid = ? LIMIT 1"
     return any(connection.execute(sql, (row_id,)).fetchone() for row_id in traces)
-
-
-def _json(text: Any, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        raise BadDocument("not JSON", where, shown(text)) from None

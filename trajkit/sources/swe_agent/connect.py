@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajkit.formats.document import BadDocument, object_at
-from trajkit.sources.calls import found_of, known_types
+from trajkit.sources.calls import Session, found_by
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import read_json
 from trajkit.sources.files.walk import files_under, shown_path
@@ -51,19 +52,17 @@ def read(place: str, _wish: Wish) -> Iterator[Found | Unread]:
         if within and not is_named_so(path):
             continue
         where = shown_path(path, root)
-        try:
-            value = read_json(path, "the file", within)
-            if isinstance(value, list):  # mini-swe-agent's messages by themselves
-                value = {"messages": value, "info": {}}
-            value = object_at(value, "the file")
-            if not is_trajectory(value):
-                raise BadDocument("no trajectory of SWE-agent or mini-swe-agent")
-            with known_types():
-                session = session_of(value, where, _verdicts(reports, path, instance_of(value, where)))
-        except BadDocument as error:
-            yield Found(where, problem=error.problem)
-            continue
-        yield found_of(session, where)
+        yield found_by(partial(_session, path, where, within, reports), where)
+
+
+def _session(path: Path, where: str, within: Path | None, reports: list[_Report]) -> Session:
+    value = read_json(path, "the file", within)
+    if isinstance(value, list):  # mini-swe-agent's messages by themselves
+        value = {"messages": value, "info": {}}
+    value = object_at(value, "the file")
+    if not is_trajectory(value):
+        raise BadDocument("no trajectory of SWE-agent or mini-swe-agent")
+    return session_of(value, where, _verdicts(reports, path, instance_of(value, where)))
 
 
 def _verdicts(reports: list[_Report], path: Path, instance: str) -> Iterator[Verdict]:

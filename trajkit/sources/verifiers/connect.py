@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from trajkit.formats.document import BadDocument, object_at
 from trajkit.schema.base import JsonObject
-from trajkit.sources.calls import found_of, known_types
+from trajkit.sources.calls import Session, found_by
 from trajkit.sources.files.documents import LINES
+from trajkit.sources.files.exported import first_rows, rows_in
 from trajkit.sources.files.found import Found, Unread
-from trajkit.sources.files.texts import lines_of, opened, read_json, value_of
+from trajkit.sources.files.texts import read_json
 from trajkit.sources.files.walk import files_under, shown_path
 from trajkit.sources.source import LOST, Source, changed, kept
 from trajkit.sources.verifiers.graph import is_graph, session_of_graph
@@ -30,29 +30,24 @@ def read(place: str, _wish: Wish) -> Iterator[Found | Unread]:
     root = Path(place)
     within = root if root.is_dir() else None
     for path in files_under(root) if within else [root]:
-        where = shown_path(path, root)
         if within and path.suffix.lower() not in LINES:
             if path.name != _METADATA:
                 yield Unread(path.suffix.lower())
             continue
         try:
             metadata = _metadata(path, within)
-            with opened(path, within) as file:
-                for line in lines_of(file):
-                    at = f"{where}:{line.number}"
-                    try:
-                        with known_types():
-                            session = _session(object_at(value_of(line), ""), metadata, at)
-                    except BadDocument as error:
-                        yield Found(at, problem=error.problem)
-                        continue
-                    is_empty = session is None or not session.calls
-                    yield Found(at, aside="no call of a model") if is_empty else found_of(session, at)
         except BadDocument as error:
-            yield Found(where, problem=error.problem)
+            yield Found(shown_path(path, root), problem=error.problem)
+            continue
+        for one in rows_in(path, root):
+            if isinstance(one, Found):
+                yield one
+            else:
+                at, row = one
+                yield found_by(partial(_session, row, metadata, at), at, empty="no call of a model")
 
 
-def _session(value: JsonObject, metadata: JsonObject, place: str) -> Any:
+def _session(value: JsonObject, metadata: JsonObject, place: str) -> Session | None:
     if is_graph(value):
         return session_of_graph(value)
     if is_row(value):
@@ -67,22 +62,7 @@ def _metadata(path: Path, within: Path | None) -> JsonObject:
 
 
 def _recognises(place: str) -> bool:
-    path = Path(place)
-    if "://" in place or not path.exists():
-        return False
-    files = [path] if path.is_file() else itertools.islice(files_under(path), _MOST_LOOKED_AT)
-    return any(_is_ours(one) for one in files if one.suffix.lower() in LINES)
-
-
-def _is_ours(path: Path) -> bool:
-    try:
-        with opened(path, None) as file:
-            for line in itertools.islice(lines_of(file), 1):
-                value = value_of(line)
-                return isinstance(value, dict) and (is_graph(value) or is_row(value))
-    except BadDocument:
-        pass
-    return False
+    return any(is_graph(row) or is_row(row) for row in first_rows(place, LINES, most=_MOST_LOOKED_AT))
 
 
 SOURCE = Source(
