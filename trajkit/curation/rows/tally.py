@@ -58,6 +58,21 @@ class Tally:
         self.n_stripped = 0
         """Thoughts that were left out as asked."""
 
+    def add(self, other: Tally) -> None:
+        """Add the counts of the rows that come next."""
+        self.left.update(other.left)
+        self.losses.update(other.losses)
+        self.first_loss = self.first_loss or other.first_loss
+        self.n_refused += other.n_refused
+        self.refusals = [*self.refusals, *other.refusals][:_MOST_SHOWN]
+        self.has_undeclared |= other.has_undeclared
+        self.has_context_answer |= other.has_context_answer
+        self.n_overlong += other.n_overlong
+        self.overlong = [*self.overlong, *other.overlong][:_MOST_SHOWN]
+        self.n_trimmed += other.n_trimmed
+        self.n_turns_trimmed += other.n_turns_trimmed
+        self.n_stripped += other.n_stripped
+
     def refuse(self, place: Step, found: tuple[Problem, ...]) -> str:
         """Count a row that would be refused; return the reason, named after its first problem."""
         self.n_refused += 1
