@@ -98,7 +98,7 @@ class Intake:
     """Checks what is found, names it, and counts what is not taken."""
 
     def __init__(self, name: str, wish: Wish, success: Success | None) -> None:
-        self._name = name
+        self.name = name
         self._wish = wish
         self._success = success
         self._allows_system = allows_system_anywhere(name)
@@ -113,6 +113,26 @@ class Intake:
         self._measured: set[str] = set()
         self._n_documents = self._n_bad = self._n_exact = self._n_episodes = self._n_steps = 0
         self._n_text_calls = 0
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there are episodes, and nothing that may not be left out."""
+        return self._n_episodes > 0 and (self._wish.skip_bad or not self._n_bad)
+
+    def counted(self) -> Intake:
+        """This without the ids of the episodes, which are many."""
+        self._ids = set()
+        return self
+
+    def add(self, other: Intake) -> None:
+        """Add the counts of another shard; its ids are not compared."""
+        for name in ("_left", "_missing", "_unread"):
+            getattr(self, name).update(getattr(other, name))
+        for name in ("_columns", "_found", "_measured", "_places"):
+            getattr(self, name).update(getattr(other, name))
+        for name in ("_n_documents", "_n_bad", "_n_exact", "_n_episodes", "_n_steps", "_n_text_calls"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self._shown = [*self._shown, *other._shown][:_MOST_SHOWN]
 
     def take(self, found: Found | Unread) -> Sequence[Episode | dict[str, list[Row]]]:
         """The episodes of a document that go into the store, or the rows of the one that it is."""
@@ -296,12 +316,12 @@ class Intake:
             listed = "; ".join(self._shown) + (f"; and {more:,} more" if more else "")
             noun = "document" if self._n_documents == 1 else "documents"
             raise DataError(
-                f"{self._n_bad:,} of {self._n_documents:,} {noun} cannot be read as {self._name}: {listed}",
+                f"{self._n_bad:,} of {self._n_documents:,} {noun} cannot be read as {self.name}: {listed}",
                 hint="leave such documents out and count them with --skip-bad",
             )
         if not self._n_episodes:
             reasons = "; ".join(f"{number:,} {reason}" for reason, number in sorted(self._left.items()))
-            raise NothingMatched(f"no episode in {path}", hint=reasons or f"nothing there is {self._name}")
+            raise NothingMatched(f"no episode in {path}", hint=reasons or f"nothing there is {self.name}")
         self._refuse_unfound()
 
     def entry(self, path: str) -> LineageEntry:
@@ -311,7 +331,7 @@ class Intake:
             verb="import",
             arguments={
                 "path": path,
-                "format": self._name,
+                "format": self.name,
                 **self._wish.model_dump(mode="json", exclude_defaults=True, exclude={"format"}),
             },
             n_episodes_in=self._n_episodes + n_left,
@@ -329,7 +349,7 @@ class Intake:
         """The account of it all."""
         return Imported(
             path=path,
-            format=self._name,
+            format=self.name,
             n_documents=self._n_documents,
             n_episodes=self._n_episodes,
             n_steps=self._n_steps,
