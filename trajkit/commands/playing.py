@@ -17,11 +17,11 @@ from trajkit.errors import TrajkitError
 from trajkit.schema import Outcome
 
 if TYPE_CHECKING:
+    from trajkit._core.division import Division
     from trajkit.rollouts.deliver import Prompts, Written
     from trajkit.rollouts.record import Played
     from trajkit.rollouts.rows import Checked
     from trajkit.rollouts.session import Run, Session
-    from trajkit.rollouts.shards import Division
     from trajkit.rollouts.summary import Score
     from trajkit.schema import Episode
 

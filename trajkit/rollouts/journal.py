@@ -187,7 +187,7 @@ class Journal:
         return (episode for _, episode in self.finished())
 
     def leave_out(self, other: Journal) -> None:
-        """Take the episodes that another journal of the same plan has finished as done, without counting them."""
+        """Take what another journal of the same plan has finished as done, without counting it."""
         self._done.add(other._done)
 
     # -- writing: each raises StoreError when the disk does not take it --------------------------------------
@@ -230,7 +230,7 @@ class Journal:
         self._write({"marked": {"episode_id": episode_id}})
 
     def absorb(self, shard: Journal) -> Iterator[tuple[Score, str]]:
-        """Copy what is new in the journal of a shard of this run; yield each finished episode as it is copied.
+        """Copy what is new in the journal of a shard of this run, and yield each finished episode.
 
         Yields:
             The table's values of the episode, and the episode as JSON.

@@ -1,7 +1,8 @@
 """Play a rollout in several processes: each plays one shard of the plan and keeps a journal of its own.
 
-The process that asked for the rollout holds the journal of the whole run. It copies the journals of the shards
-into that, and all that follows is as in one process: the store, the table, and what is still to be played.
+The process that asked for the rollout holds the journal of the whole run. It copies the journals of the
+shards into that, and all that follows is as in one process: the store, the table, and what is still to be
+played.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from trajkit._core.division import Division
 from trajkit._core.lock import locked
 from trajkit.environments.quiet import kept_stdout
 from trajkit.errors import RequestError
@@ -65,15 +67,6 @@ class Facts(NamedTuple):
     """Calls, tokens of prompts and of answers, answers without a number of tokens, and US dollars."""
     reached: tuple[str, str] | None
     """The option and the words of the limit that stopped the shard; None where none did."""
-
-
-class Division(NamedTuple):
-    """How a run is divided among processes."""
-
-    n: int
-    """Number of shards."""
-    map: Callable[[Callable[[Task], Facts], Sequence[Task]], Sequence[Facts]]
-    """Calls a function with each task, in any process, and returns the results in order."""
 
 
 def play_shards(

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trajkit._core.division import Division
 from trajkit.curation.rows.conversion import Conversion, converted, facts, warnings_of
 from trajkit.curation.rows.documents import write_documents
 from trajkit.curation.rows.experience import write_experience
-from trajkit.curation.rows.made import Division, Made, Progress, make
+from trajkit.curation.rows.made import Made, Progress, make, make_in_shards
 from trajkit.curation.rows.place import Place, is_folder
 from trajkit.curation.rows.provenance import write_provenance
 from trajkit.curation.rows.request import FileKind, Options, checked
@@ -42,7 +43,7 @@ def convert(
     *,
     to: str | Format,
     progress: Progress | None = None,
-    divide: Division | None = None,
+    division: Division | None = None,
     **options: Any,
 ) -> Conversion:
     """Write rows to train on, or whole episodes in another tool's format.
@@ -58,7 +59,7 @@ def convert(
         goal: The file or folder to write. It must not exist before.
         to: The format, or its name.
         progress: Gets the steps done, and how many there are.
-        divide: Makes the rows in several processes; None makes them in this one.
+        division: Makes the rows in several processes; None makes them in this one.
         **options: The fields of `trajkit.curation.rows.request.Options`.
 
     Raises:
@@ -76,7 +77,7 @@ def convert(
             f"{form.name} is made of pairs, and {dataset.store.path} is a store",
             hint=f"trajkit pairs STORE --margin 0.1 -o PAIRS, then trajkit convert PAIRS --to {form.name}",
         )
-    if divide is not None and not isinstance(form, SftFormat | JudgedFormat):
+    if division is not None and not isinstance(form, SftFormat | JudgedFormat):
         raise RequestError(
             f"--on divides the rows of training files, and {form.name} is written in one piece"
         )
@@ -96,16 +97,17 @@ def convert(
                 return write_experience(dataset, steps, form, asked, place, work, progress)
             if isinstance(form, StartFormat):
                 return write_starts(dataset, steps, form, asked, place, work)
-            if divide is None:
+            if division is None:
                 rows = make(dataset, steps, form, asked, work, progress)
             else:
-                rows = divide.rows(dataset, steps, to if isinstance(to, str) else form.name, asked, work)
+                name = to if isinstance(to, str) else form.name
+                rows = make_in_shards(division, dataset, steps, name, asked, work)
             made = _write(dataset, steps, form, asked, place, work, rows, is_free=is_free)
     if made is not None:
         return made
     assert isinstance(form, SftFormat)
     assert form.otherwise is not None
-    made = convert(dataset, goal, to=form.otherwise, progress=progress, divide=divide, **options)
+    made = convert(dataset, goal, to=form.otherwise, progress=progress, division=division, **options)
     why = f"written as {made.format}: {form.name} learns every answer of a row, and some are only context"
     return made.model_copy(update={"warnings": (why, *made.warnings)})
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trajkit._core.division import Division
 from trajkit.curation.rows.calls import Calls
 from trajkit.curation.rows.length import Lengths, lengths_of
 from trajkit.curation.rows.lines import JudgedLines, Lines, SftLines, merges
@@ -41,25 +42,6 @@ class Task(NamedTuple):
     """The options."""
     folder: Path
     """A folder for its files, which need not exist."""
-
-
-class Division(NamedTuple):
-    """How a conversion is divided among processes."""
-
-    n: int
-    """Number of shards."""
-    folder: Path
-    """A folder for the files of all of them."""
-    map: Callable[[Callable[[Task], Made], Sequence[Task]], Sequence[Made]]
-    """Calls a function with each task, in any process, and returns the results in order."""
-
-    def rows(self, dataset: Dataset, steps: Steps, to: str, asked: Options, work: Path) -> Made:
-        """Make the rows of all episodes, shard by shard."""
-        tasks = [
-            Task(dataset, span, to, asked, self.folder / f"{number:05}")
-            for number, span in enumerate(steps.spans(self.n))
-        ]
-        return joined(self.map(make_shard, tasks), work)
 
 
 class Made(NamedTuple):
@@ -135,6 +117,17 @@ def make_shard(task: Task) -> Made:
     task.folder.mkdir(parents=True)
     with Steps(task.dataset, task.span) as steps:
         return make(task.dataset, steps, form, task.asked, task.folder)
+
+
+def make_in_shards(
+    division: Division, dataset: Dataset, steps: Steps, to: str, asked: Options, work: Path
+) -> Made:
+    """Make the rows of the chosen steps in several processes; the result is that of `make`."""
+    tasks = [
+        Task(dataset, span, to, asked, division.folder / f"{number:05}")
+        for number, span in enumerate(steps.spans(division.n))
+    ]
+    return joined(division.map(make_shard, tasks), work)
 
 
 def joined(shards: Sequence[Made], work: Path) -> Made:

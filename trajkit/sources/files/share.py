@@ -44,7 +44,7 @@ ALL = Share(1, 1, True)
 
 
 def shares(place: str, n: int) -> Iterator[Share]:
-    """Yield the shards of what is at a place: of its files where it is a folder of many, else of documents."""
+    """Yield the shards of what is at a place: its files where it is a folder of many, else its documents."""
     path = Path(place)
     n_files = sum(1 for _ in files_under(path)) if path.is_dir() else 1
     for number in range(1, n + 1):
