@@ -22,7 +22,9 @@ from trajkit.curation.rows.taught import Taught, teach
 from trajkit.formats import format_named
 from trajkit.formats.base import JudgedFormat, PlainText, SftFormat
 from trajkit.formats.text import TEXT
+from trajkit.store.chosen import Verb
 from trajkit.store.dataset import Dataset
+from trajkit.store.reader import open_store
 
 Progress = Callable[[int, int], None]
 """Gets how many steps are done, and how many there are."""
@@ -32,8 +34,10 @@ _COPY = 1 << 24
 class Task(NamedTuple):
     """One shard of a conversion."""
 
-    dataset: Dataset
-    """The episodes of all shards."""
+    store: Path
+    """The store."""
+    verbs: tuple[Verb, ...]
+    """The verbs that choose the episodes of all shards."""
     span: Span
     """Those of this shard."""
     to: str
@@ -115,8 +119,9 @@ def make_shard(task: Task) -> Made:
     assert isinstance(form, SftFormat | JudgedFormat)
     shutil.rmtree(task.folder, ignore_errors=True)
     task.folder.mkdir(parents=True)
-    with Steps(task.dataset, task.span) as steps:
-        return make(task.dataset, steps, form, task.asked, task.folder)
+    dataset = Dataset(open_store(task.store), task.verbs)
+    with Steps(dataset, task.span) as steps:
+        return make(dataset, steps, form, task.asked, task.folder)
 
 
 def make_in_shards(
@@ -124,7 +129,7 @@ def make_in_shards(
 ) -> Made:
     """Make the rows of the chosen steps in several processes; the result is that of `make`."""
     tasks = [
-        Task(dataset, span, to, asked, division.folder / f"{number:05}")
+        Task(dataset.store.path.absolute(), dataset.verbs, span, to, asked, division.folder / f"{number:05}")
         for number, span in enumerate(steps.spans(division.n))
     ]
     return joined(division.map(make_shard, tasks), work)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -256,7 +256,7 @@ class _Check:
             self._n_rows,
             self._n_image_rows,
             self._n_weighted,
-            self._loss and self._loss.counted,
+            None if self._loss is None else self._loss.counted,
         )
 
     def take(self, other: Checked) -> None:

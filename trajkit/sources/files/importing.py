@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from trajkit._core.division import Division
 from trajkit._core.files import refuse_existing
 from trajkit._core.outside import regular_file
 from trajkit.errors import RequestError
 from trajkit.schema import Episode, LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
-from trajkit.schema.success import Success
+from trajkit.schema.success import Success, parse_success
 from trajkit.sources.catalog import recognised, source_named, source_names
 from trajkit.sources.files.documents import documents
 from trajkit.sources.files.found import Found, Unread
-from trajkit.sources.files.intake import Imported, Intake
+from trajkit.sources.files.intake import Counts, Imported, Intake
 from trajkit.sources.files.jobs import benchflow_rollouts, harbor_trials
 from trajkit.sources.files.known import checked_name
 from trajkit.sources.files.logs import logs
 from trajkit.sources.files.recognise import recognise
 from trajkit.sources.files.runs import runs
-from trajkit.sources.files.share import ALL, Share
+from trajkit.sources.files.share import ALL, Share, shares
 from trajkit.sources.files.walk import linked_folders, shown_path
 from trajkit.sources.wish import Wish
 from trajkit.store.spool import Spool
@@ -68,27 +71,69 @@ def import_files(
     return intake.imported(path, goal, manifest), entry
 
 
-def import_share(
-    place: str, goal: Path, wish: Wish, share: Share, *, success: Success | None = None
-) -> Intake:
-    """Read one shard of what is at a path or URL.
+class Task(NamedTuple):
+    """One shard of an import."""
 
-    Documents are counted; whether they make an import is decided for all shards together. There is no store
-    where a shard has no episode, or a document that may not be left out.
+    place: str
+    """What is read."""
+    goal: Path
+    """The store of the shard."""
+    wish: Wish
+    """How it is read, with the format."""
+    share: Share
+    """Which documents are of the shard."""
+
+
+def import_share(task: Task) -> Counts:
+    """Read one shard of what is at a path or URL; a shard without an episode has no store.
+
+    Whether documents may be left out, and whether all that was asked for is there, is decided for all shards
+    together: `read_shards`.
+    """
+    wish = task.wish
+    success = None if wish.success is None else parse_success(wish.success)
+    intake = Intake(format_of(task.place, wish), wish, success)
+    shutil.rmtree(task.goal, ignore_errors=True)
+    with Spool(task.goal) as spool:
+        _take(found_at(task.place, intake.name, wish, task.share), intake, spool)
+        if intake.is_kept:
+            _write(spool, task.goal, intake, shown_place(task.place), ())
+    return intake.counts
+
+
+def read_shards(
+    place: str, wish: Wish, division: Division, *, success: Success | None = None
+) -> tuple[Intake, list[Path]]:
+    """Read what is at a path or URL in several processes.
 
     Args:
         place: What to read.
-        goal: The store of the shard.
-        wish: How to read it, with the format.
-        share: The shard.
+        wish: How to read it.
+        division: The processes.
         success: `wish.success`, taken apart.
+
+    Returns:
+        What was seen, and the stores of the shards with episodes; an id may be in two of them.
+
+    Raises:
+        DataError: A document cannot be read, and `skip_bad` is not set; all of them are counted first.
+        NothingMatched: No document has an episode.
     """
-    intake = Intake(format_of(place, wish), wish, success)
-    with Spool(goal.absolute()) as spool:
-        _take(found_at(place, intake.name, wish, share), intake, spool)
-        if intake.is_kept:
-            _write(spool, goal, intake, shown_place(place), ())
-    return intake.counted()
+    name = format_of(place, wish)
+    where = place if is_url(place) else str(Path(place).absolute())
+    known = wish.model_copy(update={"format": name})
+    tasks = [
+        Task(where, division.folder / f"shard-{share.number:05}", known, share)
+        for share in shares(where, division.n)
+    ]
+    intake = Intake(name, wish, success)
+    stores = []
+    for task, counts in zip(tasks, division.map(import_share, tasks), strict=True):
+        intake.counts.add(counts)
+        if counts.n_episodes:
+            stores.append(task.goal)
+    intake.finish(shown_place(place))
+    return intake, stores
 
 
 def format_of(place: str, wish: Wish) -> str:
