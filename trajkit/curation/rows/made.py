@@ -129,7 +129,7 @@ def make_in_shards(
 ) -> Made:
     """Make the rows of the chosen steps in several processes; the result is that of `make`."""
     tasks = [
-        Task(dataset.store.path.absolute(), dataset.verbs, span, to, asked, division.folder / f"{number:05}")
+        Task(dataset.store.path, dataset.verbs, span, to, asked, division.folder / f"{number:05}")
         for number, span in enumerate(steps.spans(division.n))
     ]
     return joined(division.map(make_shard, tasks), work)

@@ -120,11 +120,10 @@ def read_shards(
         NothingMatched: No document has an episode.
     """
     name = format_of(place, wish)
-    where = place if is_url(place) else str(Path(place).absolute())
     known = wish.model_copy(update={"format": name})
     tasks = [
-        Task(where, division.folder / f"shard-{share.number:05}", known, share)
-        for share in shares(where, division.n)
+        Task(place, division.folder / f"shard-{share.number:05}", known, share)
+        for share in shares(place, division.n)
     ]
     intake = Intake(name, wish, success)
     stores = []

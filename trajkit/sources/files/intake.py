@@ -320,20 +320,22 @@ class Intake:
         for place in (*self._wish.metrics.values(), *self._wish.tags.values(), self._wish.task):
             if place is not None and place not in self.counts.found:
                 raise RequestError(f"no document has {place!r}", hint=f"they have: {known}")
+        measured = ", ".join(sorted(self.counts.measured)) or "nothing"
         if self._success is not None and self._success.metric not in self.counts.measured:
             raise RequestError(
                 f"--success goes by the metric {self._success.metric!r}, which no document has",
-                hint=f"measured: {', '.join(sorted(self.counts.measured)) or 'nothing'}; or --metric NAME=PLACE",
+                hint=f"measured: {measured}; or --metric NAME=PLACE",
             )
 
     def finish(self, path: str) -> None:
         """Fail where there is nothing to keep, or something that may not be left out."""
         if self.counts.n_bad and not self._wish.skip_bad:
-            more = self.counts.n_bad - len(self.counts.shown)
+            n_bad, n_all = self.counts.n_bad, self.counts.n_documents
+            more = n_bad - len(self.counts.shown)
             listed = "; ".join(self.counts.shown) + (f"; and {more:,} more" if more else "")
-            noun = "document" if self.counts.n_documents == 1 else "documents"
+            noun = "document" if n_all == 1 else "documents"
             raise DataError(
-                f"{self.counts.n_bad:,} of {self.counts.n_documents:,} {noun} cannot be read as {self.name}: {listed}",
+                f"{n_bad:,} of {n_all:,} {noun} cannot be read as {self.name}: {listed}",
                 hint="leave such documents out and count them with --skip-bad",
             )
         if not self.counts.n_episodes:
