@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -23,3 +24,9 @@ class Division(Protocol):
 
         The tasks and the results are small and picklable. A task may run twice.
         """
+
+
+def own_folder(folder: Path, name: str) -> Path:
+    """Make a folder for one try of a task: another try of it, at the same time or later, has another one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=folder))

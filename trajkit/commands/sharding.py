@@ -6,13 +6,14 @@ import contextlib
 import functools
 import importlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Self, TypeAlias, TypeVar, get_type_hints
 
 from trajkit._core.console import Meter
 from trajkit._core.secrets import hidden, names_a_secret
+from trajkit._core.settings import STATE_FOLDER
 from trajkit.commands.options import Count, Option
 from trajkit.engines.engine import Engine, engine_named
 from trajkit.errors import RequestError
@@ -63,7 +64,8 @@ class Shards:
         taken, given = _kinds(function)
         here = str(Path.cwd())
         items = [
-            {"function": place, "folder": here, "task": taken.dump_python(task, mode="json")} for task in tasks
+            {"function": place, "folder": here, "task": taken.dump_python(task, mode="json")}
+            for task in tasks
         ]
         found: dict[int, Found] = {}
         with contextlib.closing(self._run(items)) as results:
@@ -116,7 +118,12 @@ def shards_beside(engine: Engine, what: str, goal: Path) -> Shards:
     return Shards(engine, what, goal.with_name(f".{goal.name}.shards"))
 
 
-def refuse_secrets(values: Iterator[tuple[str, str, str]]) -> None:
+def shards_here(engine: Engine, what: str) -> Shards:
+    """The division of a command that writes nothing, with a folder among the files of trajkit."""
+    return Shards(engine, what, STATE_FOLDER / "shards" / what)
+
+
+def refuse_secrets(values: Iterable[tuple[str, str, str]]) -> None:
     """Raise where an option has a secret: what the shards do is kept in files.
 
     Args:
@@ -128,4 +135,3 @@ def refuse_secrets(values: Iterator[tuple[str, str, str]]) -> None:
                 f"{option} has a secret, and --on keeps the options of its shards in files",
                 hint="put it into an environment variable that the workers have",
             )
-

@@ -12,7 +12,12 @@ from trajkit.store.reader import open_store, verify
 from trajkit.store.writer import StoreWriter
 
 
-def join(paths: Sequence[Path], goal: Path, *, lineage: Sequence[LineageEntry]) -> Manifest:
+def join(
+    paths: Sequence[Path],
+    goal: Path,
+    *,
+    lineage: Sequence[LineageEntry],
+) -> Manifest:
     """Put the shards of one command together; their files are linked or copied, not written anew.
 
     A shard is written anew only where another shard has a metric that it has not: each part of a store has

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit._core.division import Division
+from trajkit._core.division import Division, own_folder
 from trajkit.curation.rows.calls import Calls
 from trajkit.curation.rows.length import Lengths, lengths_of
 from trajkit.curation.rows.lines import JudgedLines, Lines, SftLines, merges
@@ -45,7 +44,7 @@ class Task(NamedTuple):
     asked: Options
     """The options."""
     folder: Path
-    """A folder for its files, which need not exist."""
+    """Where its files go."""
 
 
 class Made(NamedTuple):
@@ -114,14 +113,12 @@ def make(
 
 
 def make_shard(task: Task) -> Made:
-    """Make the rows of one shard; a folder that an earlier try left is replaced."""
+    """Make the rows of one shard."""
     form = format_named(task.to)
     assert isinstance(form, SftFormat | JudgedFormat)
-    shutil.rmtree(task.folder, ignore_errors=True)
-    task.folder.mkdir(parents=True)
     dataset = Dataset(open_store(task.store), task.verbs)
     with Steps(dataset, task.span) as steps:
-        return make(dataset, steps, form, task.asked, task.folder)
+        return make(dataset, steps, form, task.asked, own_folder(task.folder, "rows"))
 
 
 def make_in_shards(
@@ -129,8 +126,8 @@ def make_in_shards(
 ) -> Made:
     """Make the rows of the chosen steps in several processes; the result is that of `make`."""
     tasks = [
-        Task(dataset.store.path, dataset.verbs, span, to, asked, division.folder / f"{number:05}")
-        for number, span in enumerate(steps.spans(division.n))
+        Task(dataset.store.path, dataset.verbs, span, to, asked, division.folder)
+        for span in steps.spans(division.n)
     ]
     return joined(division.map(make_shard, tasks), work)
 

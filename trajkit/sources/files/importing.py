@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from trajkit._core.division import Division
+from trajkit._core.division import Division, own_folder
 from trajkit._core.files import refuse_existing
 from trajkit._core.outside import regular_file
 from trajkit.errors import RequestError
@@ -30,7 +29,7 @@ from trajkit.sources.wish import Wish
 from trajkit.store.spool import Spool
 from trajkit.store.writer import StoreWriter
 
-__all__ = ["Imported", "Wish", "import_files"]
+__all__ = ["Imported", "Wish", "import_files", "read_shards"]
 
 
 def import_files(
@@ -76,16 +75,24 @@ class Task(NamedTuple):
 
     place: str
     """What is read."""
-    goal: Path
-    """The store of the shard."""
+    folder: Path
+    """Where the store of the shard goes."""
     wish: Wish
     """How it is read, with the format."""
     share: Share
     """Which documents are of the shard."""
 
 
-def import_share(task: Task) -> Counts:
-    """Read one shard of what is at a path or URL; a shard without an episode has no store.
+class Shard(NamedTuple):
+    """What came of one shard."""
+
+    counts: Counts
+    store: Path | None
+    """Its store; None without an episode, or with a document that may not be left out."""
+
+
+def import_share(task: Task) -> Shard:
+    """Read one shard of what is at a path or URL.
 
     Whether documents may be left out, and whether all that was asked for is there, is decided for all shards
     together: `read_shards`.
@@ -93,12 +100,12 @@ def import_share(task: Task) -> Counts:
     wish = task.wish
     success = None if wish.success is None else parse_success(wish.success)
     intake = Intake(format_of(task.place, wish), wish, success)
-    shutil.rmtree(task.goal, ignore_errors=True)
-    with Spool(task.goal) as spool:
+    goal = own_folder(task.folder, f"shard-{task.share.number}") / "store"
+    with Spool(goal) as spool:
         _take(found_at(task.place, intake.name, wish, task.share), intake, spool)
         if intake.is_kept:
-            _write(spool, task.goal, intake, shown_place(task.place), ())
-    return intake.counts
+            _write(spool, goal, intake, shown_place(task.place), ())
+    return Shard(intake.counts, goal if intake.is_kept else None)
 
 
 def read_shards(
@@ -121,18 +128,13 @@ def read_shards(
     """
     name = format_of(place, wish)
     known = wish.model_copy(update={"format": name})
-    tasks = [
-        Task(place, division.folder / f"shard-{share.number:05}", known, share)
-        for share in shares(place, division.n)
-    ]
+    tasks = [Task(place, division.folder, known, share) for share in shares(place, division.n)]
     intake = Intake(name, wish, success)
-    stores = []
-    for task, counts in zip(tasks, division.map(import_share, tasks), strict=True):
-        intake.counts.add(counts)
-        if counts.n_episodes:
-            stores.append(task.goal)
+    found = division.map(import_share, tasks)
+    for shard in found:
+        intake.counts.add(shard.counts)
     intake.finish(shown_place(place))
-    return intake, stores
+    return intake, [shard.store for shard in found if shard.store is not None]
 
 
 def format_of(place: str, wish: Wish) -> str:
