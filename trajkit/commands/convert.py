@@ -10,10 +10,12 @@ from trajkit._core.console import Meter, count, plural, talk
 from trajkit._core.memory import keeping_freed_memory
 from trajkit.commands.options import Count, NewPath, Option, StoreLike
 from trajkit.commands.place import store_path
+from trajkit.commands.sharding import On, Workers, engine_of, shards_beside
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.curation.rows.conversion import Conversion
+    from trajkit.engines.engine import Engine
 
 
 def convert(
@@ -34,6 +36,8 @@ def convert(
     include_eval: bool = False,
     strict: bool = False,
     skip_bad: bool = False,
+    on: On = None,
+    workers: Workers = None,
 ) -> Conversion:
     """Write a training file, or another tool's, from a store or from pairs.
 
@@ -82,6 +86,8 @@ def convert(
         include_eval: Train on evaluation episodes too; what they measure is then void.
         strict: Fail when the format cannot carry all that a step says.
         skip_bad: Leave out rows that would be refused, instead of failing.
+        on: Make the rows in shards: local, ray, ray://HOST:PORT or slurm. The file is that of one process.
+        workers: Shards that run at a time. Default: as many as the engine has room for.
 
     Raises:
         RequestError: There is no such format, or an option does not go with it.
@@ -109,14 +115,19 @@ def convert(
     }
     options = {name: value for name, value in given.items() if value not in (None, False)}
     with keeping_freed_memory():
-        made = _made(store, Path(output), to, where, options)
+        made = _made(store, Path(output), to, where, options, engine_of(on, workers))
     for note in _notes(made):
         talk(note)
     return made
 
 
 def _made(
-    store: StoreLike | None, goal: Path, to: str, where: str | None, options: dict[str, Any]
+    store: StoreLike | None,
+    goal: Path,
+    to: str,
+    where: str | None,
+    options: dict[str, Any],
+    engine: Engine | None,
 ) -> Conversion:
     from trajkit.curation.pair_file import MANIFEST_NAME, open_pairs
     from trajkit.curation.rows.file import convert as convert_dataset
@@ -129,13 +140,19 @@ def _made(
         if (Path(path) / MANIFEST_NAME).is_file():
             if where:
                 raise RequestError("--where chooses episodes; of pairs all are written")
+            if engine is not None:
+                raise RequestError("pairs are converted in one piece: leave --on out")
             pairs = open_pairs(path)
             digest = pairs.manifest.digest
             return convert_pairs(pairs, goal, to=to, source=pairs.path, digest=digest, **options)
         dataset = open_dataset(path)
+    dataset = dataset.where(where) if where else dataset
+    if engine is not None:
+        with shards_beside(engine, "convert", goal) as shards:
+            return convert_dataset(dataset, goal, to=to, division=shards, **options)
     with Meter() as meter:
         return convert_dataset(
-            dataset.where(where) if where else dataset,
+            dataset,
             goal,
             to=to,
             progress=lambda n_done, n_all: meter.show("writing", n_done, n_all),

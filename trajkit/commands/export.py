@@ -15,10 +15,15 @@ from trajkit.commands.options import Count, File, Many, Moment, Option, Output, 
 from trajkit.commands.place import goal_of
 from trajkit.commands.result import Made, store_line
 from trajkit.commands.server import access, refuse_server_options
+from trajkit.commands.sharding import On, Workers, engine_of, refuse_secrets, shards_beside
 from trajkit.errors import RequestError
 from trajkit.store.tally import tally_text
 
 if TYPE_CHECKING:
+    from trajkit.engines.engine import Engine
+    from trajkit.schema import Manifest
+    from trajkit.sources.access import Access
+    from trajkit.sources.open import Location
     from trajkit.sources.request import ExportRequest, MetricCondition, Tally
 
 
@@ -81,6 +86,8 @@ def export(
     order_by: Annotated[str | None, Option(metavar="SQL")] = None,
     after: Annotated[str | Path | None, Option(metavar="STORE")] = None,
     shard: Annotated[str | None, Option(metavar="I/N")] = None,
+    on: On = None,
+    workers: Workers = None,
     last_inference_only: bool = False,
     template_variant: Annotated[str | None, Option(metavar="VARIANT")] = None,
     config: File = None,
@@ -132,6 +139,8 @@ def export(
         order_by: Which episodes come first, such as 'episode_return desc'. Default: the oldest.
         after: Bring only what is new, or scored anew, since STORE was exported.
         shard: Keep the I-th of N parts; `trajkit merge` puts them together.
+        on: Export in shards: local, ray, ray://HOST:PORT or slurm. The store is that of one process.
+        workers: Shards that run at a time. Default: as many as the engine has room for.
         last_inference_only: Learn only the last step of each episode.
         template_variant: Render the prompts anew with the templates of this variant.
         config: The tensorzero.toml that has the templates. Default: the configurations in the database.
@@ -207,9 +216,17 @@ def export(
     except ValidationError as error:
         raise RequestError(_first_message(error)) from error
     goal = None if dry_run else goal_of(_name(request), output)
+    engine = engine_of(on, workers, shard=shard)
     talk(f"reading {shown(location)} (from {location.named_by})")
-    with Meter() as meter:
-        tally, manifest = export_from(location, request, goal, on_progress=meter.show, access=limits)
+    if engine is not None and goal is not None:
+        if request.limit is not None:
+            raise RequestError(
+                "--limit counts over all episodes, and a shard sees only its own: leave --on out"
+            )
+        tally, manifest = _in_shards(engine, location, request, goal, limits)
+    else:
+        with Meter() as meter:
+            tally, manifest = export_from(location, request, goal, on_progress=meter.show, access=limits)
     if tally.since is not None and request.after is not None and (n := tally.since.n_episodes_refused):
         verb, them = ("passes", "it") if n == 1 else ("pass", "them")
         talk(
@@ -223,6 +240,29 @@ def export(
         report=tally,
         after=None if request.after is None else request.after.path.name,
     ).kept()
+
+
+def _in_shards(
+    engine: Engine, location: Location, request: ExportRequest, goal: Path, access: Access
+) -> tuple[Tally, Manifest]:
+    from trajkit._core.files import refuse_existing
+    from trajkit.curation.joined import join
+    from trajkit.sources.open import export_from
+    from trajkit.sources.request import lineage_entry
+    from trajkit.sources.shards import export_shards
+    from trajkit.sources.tensorzero.export.whole import added_up
+
+    if not location.is_tensorzero:
+        raise RequestError("a store is in parts already: leave --on out", hint="trajkit select --on reads it")
+    refuse_existing(goal)
+    if location.named_by == "--source":
+        refuse_secrets([("--source", "source", location.value.get_secret_value())])
+    with shards_beside(engine, "export", goal) as shards:
+        tallies, stores = export_shards(location, request, shards, access)
+        tally = added_up(tallies, request)
+        if not stores:  # says what there is, as an export in one piece
+            export_from(location, request, None, on_progress=lambda *_: None, access=access)
+        return tally, join(stores, goal, lineage=[lineage_entry(request, tally)])
 
 
 def _conditions(

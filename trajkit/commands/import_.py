@@ -10,10 +10,17 @@ from trajkit._core.console import Meter, count, plural, talk
 from trajkit.commands.options import Moment, Option, Output, Place, moment_of
 from trajkit.commands.place import goal_of
 from trajkit.commands.result import Made
+from trajkit.commands.sharding import On, Workers, engine_of, refuse_secrets, shards_beside
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trajkit.engines.engine import Engine
+    from trajkit.schema import LineageEntry
+    from trajkit.schema.success import Success
     from trajkit.sources.files.importing import Imported as ImportReport
+    from trajkit.sources.files.importing import Wish
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,6 +55,8 @@ def import_(
     purpose: Literal["train", "eval", "unknown"] | None = None,
     since: Moment = None,
     until: Moment = None,
+    on: On = None,
+    workers: Workers = None,
     output: Output = None,
 ) -> Imported:
     """Bring in what other systems recorded: files, folders and databases.
@@ -78,6 +87,8 @@ def import_(
         purpose: What the episodes were played for. Default: what the files say.
         since: Leave out episodes whose last answer is before this time (ISO; UTC without an offset).
         until: Leave out episodes that start at this time or later.
+        on: Import in shards: local, ray, ray://HOST:PORT or slurm. The store is that of one process.
+        workers: Shards that run at a time. Default: as many as the engine has room for.
         output: The store to write.
 
     Raises:
@@ -105,13 +116,37 @@ def import_(
         until=moment_of(until, "--until"),
     )
     rule = None if success is None else parse_success(success)
-    with Meter() as meter:
-        report, entry = import_files(place, goal, wish, success=rule, on_progress=meter.show)
+    engine = engine_of(on, workers)
+    done = None if engine is None else _in_shards(engine, place, goal, wish, rule)
+    if done is None:
+        with Meter() as meter:
+            done = import_files(place, goal, wish, success=rule, on_progress=meter.show)
+    report, entry = done
     for note in _notes(report):
         talk(note)
     if is_personal(report.format):
         talk(f"such records often hold keys and private text: trajkit redact {goal}")
     return Imported(entry, goal, open_store(goal).manifest, report=report).kept()
+
+
+def _in_shards(
+    engine: Engine, place: str, goal: Path, wish: Wish, success: Success | None
+) -> tuple[ImportReport, LineageEntry] | None:
+    """Import in several processes; None where ids repeat, which only a reader of everything can number."""
+    from trajkit._core.files import refuse_existing
+    from trajkit.curation.joined import has_repeated, join
+    from trajkit.sources.files.importing import read_shards, shown_place
+
+    refuse_existing(goal)
+    refuse_secrets([("PATH", "path", place)])
+    with shards_beside(engine, "import", goal) as shards:
+        intake, stores = read_shards(place, wish, shards, success=success)
+        if has_repeated(stores):
+            talk("two shards have an episode of the same id: importing again in one process")
+            return None
+        path = shown_place(place)
+        entry = intake.entry(path)
+        return intake.imported(path, goal, join(stores, goal, lineage=(entry,))), entry
 
 
 def _place(path: Place | None, name: str | None) -> str:

@@ -17,6 +17,7 @@ from trajkit.errors import TrajkitError
 from trajkit.schema import Outcome
 
 if TYPE_CHECKING:
+    from trajkit._core.division import Division
     from trajkit.rollouts.deliver import Prompts, Written
     from trajkit.rollouts.record import Played
     from trajkit.rollouts.rows import Checked
@@ -45,17 +46,18 @@ def confirm(session: Session, *, yes: bool) -> None:
     )
 
 
-def play(run: Run, *, has_rows: bool = False) -> Rollout:
+def play(run: Run, *, has_rows: bool = False, division: Division | None = None) -> Rollout:
     """Play what is missing of an opened run, write its store, and say how it went.
 
     Args:
         run: The run, with its journal open.
         has_rows: Print a row of the result for each episode, those of earlier runs first.
+        division: Play in several processes; None plays in this one.
 
     Raises:
         TrajkitError: The run cannot go on. Its `result` is what was played so far where rows are printed.
     """
-    playing = _Playing(run, has_rows=has_rows)
+    playing = _Playing(run, has_rows=has_rows, division=division)
     try:
         playing.play()
         written = run.write(prompts_of(run.session))
@@ -87,8 +89,9 @@ def play(run: Run, *, has_rows: bool = False) -> Rollout:
 class _Playing:
     """A run while it is played, with its progress."""
 
-    def __init__(self, run: Run, *, has_rows: bool) -> None:
+    def __init__(self, run: Run, *, has_rows: bool, division: Division | None) -> None:
         self._run, self._session, self._has_rows = run, run.session, has_rows
+        self._division = division
         self._faults: dict[str, Counter[str]] = {}
         """How often each message was the reason of an error, by its kind."""
         self._meter = console.Meter()
@@ -113,7 +116,9 @@ class _Playing:
         before = f"; {count(run.n_before)} done before" if run.n_before else ""
         talk(heading(self._session) + before)
         try:
-            if self._session.options.kind == PolicyKind.HUMAN:  # types into the terminal
+            if self._division is not None:
+                self._play_shards(self._division)
+            elif self._session.options.kind == PolicyKind.HUMAN:  # types into the terminal
                 run.play(on_played=self._take, on_step=self._step)
             else:
                 with self._meter:
@@ -122,6 +127,24 @@ class _Playing:
             done = f"{count(run.n_before + self._n_ended)} of {plural(run.plan.n_episodes, 'episode')}"
             seconds = time.monotonic() - self._began
             talk(f"{done}  {plural(self._n_steps, 'step')}  {self._so_far()}  {seconds:,.1f} s")
+
+    def _play_shards(self, division: Division) -> None:
+        from trajkit.rollouts.shards import play_shards
+
+        def done(score: Score, episode: Episode) -> None:
+            self._count(score, episode, None)
+
+        play_shards(self._run, division, on_done=done, on_failed=self._count)
+
+    def _count(self, score: Score, episode: Episode, message: str | None) -> None:
+        """Take an episode that another process has played."""
+        self._n_ended += 1
+        self._n_steps += episode.n_steps
+        self._n_successes += score.is_success
+        if message is not None:
+            self._faults.setdefault(str(score.error), Counter())[message] += 1
+        if self._has_rows:
+            console.result_row(_row(episode, score, message))
 
     def _step(self) -> None:
         self._n_steps += 1

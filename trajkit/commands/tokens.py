@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from trajkit._core.console import Meter, notes, talk
 from trajkit.commands.options import Count, File, Option, Place
 from trajkit.commands.place import path_or_none
+from trajkit.commands.sharding import On, Workers, engine_of, shards_here
 from trajkit.commands.validate import Target
 from trajkit.errors import RequestError
 
@@ -25,6 +27,8 @@ def tokens(
     max_length: Count | None = None,
     prices: File = None,
     measure: bool = False,
+    on: On = None,
+    workers: Workers = None,
 ) -> TokenCount:
     """Count the tokens of a training file, and say what tuning a model on it costs.
 
@@ -42,6 +46,8 @@ def tokens(
         max_length: Limit of tokens in a row.
         prices: A YAML file with prices and dates of your own, over those that trajkit knows.
         measure: Train a few steps of a model on this machine, to say how long it takes.
+        on: Count in shards: local, ray, ray://HOST:PORT or slurm.
+        workers: Shards that run at a time. Default: as many as the engine has room for.
 
     Raises:
         RequestError: `measure` is asked of a model that is not in a folder.
@@ -58,7 +64,10 @@ def tokens(
     known = load_prices(path_or_none(prices))
     if measure and not Path(model).is_dir():
         raise RequestError("--measure is for a model in a folder on this machine")
-    with Meter() as meter:
+    engine = engine_of(on, workers)
+    with contextlib.ExitStack() as stack:
+        shards = None if engine is None else stack.enter_context(shards_here(engine, "tokens"))
+        meter = stack.enter_context(Meter())
         found = count_tokens(
             Path(file),
             target=target or ("openai" if known.find(model) else "trl"),
@@ -70,6 +79,7 @@ def tokens(
             measure=trained_tokens_per_second if measure else None,
             today=datetime.now(UTC).date(),
             on_progress=lambda n_done, n_total: meter.show("reading", n_done, n_total),
+            division=shards,
         )
     notes(found.notes)
     if found.cost_usd:

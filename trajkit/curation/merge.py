@@ -32,6 +32,7 @@ SAME = "also in another of the stores, the same"
 
 OTHER = "in another of the stores too, which is preferred"
 """Reason for which an episode leaves that another store has with different content."""
+_NOTHING = pa.table({"episode_id": pa.array([], pa.string())})
 _LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
 _SQL_TYPES = {FeedbackKind.FLOAT: "DOUBLE", FeedbackKind.BOOLEAN: "BOOLEAN"}
 
@@ -210,7 +211,7 @@ def _write(
             ids = f"SELECT episode_id FROM gone WHERE store = {number}"
             gone = connection.sql(ids).to_arrow_table()
             if gone.num_rows or columns_of(store.manifest.metrics) != columns_of(metrics):
-                _write_anew(writer, store, metrics, gone)
+                write_anew(writer, store, metrics, gone)
             else:
                 writer.copy(store)
         return writer.finish(lineage=[*_common_history(stores), entry])
@@ -242,8 +243,10 @@ def _as_of(stores: Sequence[Store]) -> datetime | None:
     return None if None in times else min(time for time in times if time is not None)
 
 
-def _write_anew(writer: StoreWriter, store: Store, metrics: Sequence[Metric], gone: pa.Table) -> None:
-    """Write the episodes of a store that stay, with the columns of every metric."""
+def write_anew(
+    writer: StoreWriter, store: Store, metrics: Sequence[Metric], gone: pa.Table = _NOTHING
+) -> None:
+    """Write the episodes of a store with the columns of every metric, but for those that are gone."""
     with deriving(store.path, memory_limit=_MEMORY_LIMIT) as derivation:
         connection = derivation.connection
         connection.register("gone", gone)

@@ -15,7 +15,7 @@ from trajkit._core.files import refuse_existing
 from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.recorded import Player, stored, worlds_of
 from trajkit.curation.replaying import Filled, Status, Verdict
-from trajkit.curation.workers import worked
+from trajkit.engines.workers import worked
 from trajkit.environments import typed_environment
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.schema import Left, LineageEntry, Manifest, Model

@@ -14,7 +14,7 @@ from trajkit._core.settings import STATE_FOLDER
 from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.scorer import Identity, Score, Scorer, Unusable
 from trajkit.curation.scores import Bad, Journal, Marks, Scores
-from trajkit.curation.workers import worked
+from trajkit.engines.workers import worked
 from trajkit.errors import RequestError
 from trajkit.schema import Episode, FeedbackKind, LineageEntry, Manifest, Metric, MetricLevel
 from trajkit.schema.base import JsonObject

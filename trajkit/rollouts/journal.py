@@ -51,7 +51,11 @@ def run_folder(arguments: Mapping[str, JsonValue]) -> Path:
 
 @contextlib.contextmanager
 def open_journal(
-    plan: Plan, arguments: Mapping[str, JsonValue], *, begin_anew: bool = False
+    plan: Plan,
+    arguments: Mapping[str, JsonValue],
+    *,
+    begin_anew: bool = False,
+    folder: Path | None = None,
 ) -> Iterator[Journal]:
     """Open the journal of a run for the time of a block; no other process can play the run meanwhile.
 
@@ -59,12 +63,13 @@ def open_journal(
         plan: The episodes to play; the journal of an earlier run of it has its own `run`.
         arguments: The arguments that decide what is played.
         begin_anew: Begin another run, even if there are earlier ones.
+        folder: The folder of the journal; None for that of the arguments.
 
     Raises:
         RolloutError: Another process plays this run.
         StoreError: The journal is damaged, or cannot be written.
     """
-    folder = run_folder(arguments)
+    folder = folder or run_folder(arguments)
     with contextlib.ExitStack() as stack:
         with unwritable(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -91,6 +96,11 @@ def find_journal(plan: Plan, arguments: Mapping[str, JsonValue]) -> Journal:
         StoreError: It is damaged.
     """
     return _latest(run_folder(arguments), plan)
+
+
+def find_journals(folder: Path, plan: Plan) -> Iterator[Journal]:
+    """Read the journals in the folder of a shard, oldest first."""
+    return (Journal(path, plan) for path in sorted(folder.glob("journal-*.jsonl")))
 
 
 def _latest(folder: Path, plan: Plan) -> Journal:
@@ -136,6 +146,7 @@ class Journal:
         """Episodes that were abandoned, by reason."""
         self.unmarked: dict[str, Abandoned] = {}
         """Abandoned episodes that are not marked in the database yet, by episode id."""
+        self._abandoned: set[str] = set()
         self._plan = plan
         self._done = _Flags()
         self._open: dict[str, Job] = {}
@@ -174,6 +185,10 @@ class Journal:
             StoreError: An episode cannot be read.
         """
         return (episode for _, episode in self.finished())
+
+    def leave_out(self, other: Journal) -> None:
+        """Take what another journal of the same plan has finished as done, without counting it."""
+        self._done.add(other._done)
 
     # -- writing: each raises StoreError when the disk does not take it --------------------------------------
 
@@ -214,6 +229,26 @@ class Journal:
         """Record that an abandoned episode is marked in the database, or has no rows there."""
         self._write({"marked": {"episode_id": episode_id}})
 
+    def absorb(self, shard: Journal) -> Iterator[tuple[Score, str]]:
+        """Copy what is new in the journal of a shard of this run, and yield each finished episode.
+
+        Yields:
+            The table's values of the episode, and the episode as JSON.
+        """
+        for line in shard._file:
+            match line.head:
+                case {"done": done}:
+                    if not self.is_done(Job(*done["job"])):
+                        text = line.episode.decode()
+                        self._write(line.head, text, is_urgent=False)
+                        yield Score(*done["score"]), text
+                case {"abandoned": {"episode_id": episode_id}}:
+                    if episode_id not in self._abandoned:
+                        self._write(line.head)
+                case {"marked": {"episode_id": episode_id}}:
+                    if episode_id in self.unmarked:
+                        self.mark(episode_id)
+
     def close(self) -> None:
         """Close the file. A second call does nothing."""
         self._file.close()
@@ -243,6 +278,7 @@ class Journal:
                 self.n_hidden += head["done"].get("hidden", 0)
             case {"abandoned": abandoned}:
                 self._open.pop(abandoned["episode_id"], None)
+                self._abandoned.add(abandoned["episode_id"])
                 self.unmarked[abandoned["episode_id"]] = Abandoned(**abandoned)
                 self.abandoned[abandoned["reason"]] += 1
             case {"unmarked": abandoned}:
@@ -261,6 +297,10 @@ class _Flags:
 
     def __getitem__(self, number: int) -> bool:
         return bool(self._bits.get(number >> 10, 0) >> (number & 1023) & 1)
+
+    def add(self, other: _Flags) -> None:
+        for place, bits in other._bits.items():
+            self._bits[place] = self._bits.get(place, 0) | bits
 
     def set(self, number: int) -> None:
         self._bits[number >> 10] = self._bits.get(number >> 10, 0) | 1 << (number & 1023)

@@ -190,6 +190,8 @@ class Tally(Model):
     """What left, each episode under the first reason that applies."""
     masked: tuple[Left, ...] = ()
     """Steps in the store that are not learned, by reason."""
+    n_unreadable: int = 0
+    """Rows that could not be read, at most as many as `max_bad` allows."""
     since: Since | None = None
     """How what was kept differs from the store that the export went on from; None without one."""
 

@@ -40,6 +40,7 @@ PURPOSES = {
     "hf": "Hugging Face datasets in Python",
     "hub": "`trajkit push`, `trajkit pull`",
     "polars": "polars frames in Python",
+    "ray": "shards on many machines (`--on ray`)",
     "pii": "names of people in `trajkit redact`",
 }
 """What an extra is for. One that is not here is told by its name."""

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trajkit.curation.rows.calls import Calls
+from trajkit._core.division import Division
 from trajkit.curation.rows.conversion import Conversion, converted, facts, warnings_of
 from trajkit.curation.rows.documents import write_documents
 from trajkit.curation.rows.experience import write_experience
-from trajkit.curation.rows.length import Lengths, lengths_of
-from trajkit.curation.rows.lines import JudgedLines, Lines, SftLines, merges
+from trajkit.curation.rows.made import Made, Progress, make, make_in_shards
 from trajkit.curation.rows.place import Place, is_folder
-from trajkit.curation.rows.provenance import Provenance
+from trajkit.curation.rows.provenance import write_provenance
 from trajkit.curation.rows.request import FileKind, Options, checked
-from trajkit.curation.rows.spool import Spool, Written, write_parquet
+from trajkit.curation.rows.spool import Written, write_parquet
 from trajkit.curation.rows.start import write_starts
 from trajkit.curation.rows.steps import Steps
 from trajkit.curation.rows.table import write_table
 from trajkit.curation.rows.tally import Tally, evaluation, nothing, refuse_what_is_wrong, sorted_counts
-from trajkit.curation.rows.taught import Taught, teach
+from trajkit.curation.rows.taught import Taught
 from trajkit.errors import RequestError
 from trajkit.formats import format_named
 from trajkit.formats.base import (
@@ -29,7 +27,6 @@ from trajkit.formats.base import (
     ExperienceFormat,
     Format,
     JudgedFormat,
-    PlainText,
     PreferenceFormat,
     SftFormat,
     StartFormat,
@@ -37,15 +34,17 @@ from trajkit.formats.base import (
     Training,
     Unit,
 )
-from trajkit.formats.text import TEXT
 from trajkit.store.dataset import Dataset
-
-Progress = Callable[[int, int], None]
-"""Gets how many steps are done, and how many there are."""
 
 
 def convert(
-    dataset: Dataset, goal: Path, *, to: str | Format, progress: Progress | None = None, **options: Any
+    dataset: Dataset,
+    goal: Path,
+    *,
+    to: str | Format,
+    progress: Progress | None = None,
+    division: Division | None = None,
+    **options: Any,
 ) -> Conversion:
     """Write rows to train on, or whole episodes in another tool's format.
 
@@ -60,6 +59,7 @@ def convert(
         goal: The file or folder to write. It must not exist before.
         to: The format, or its name.
         progress: Gets the steps done, and how many there are.
+        division: Makes the rows in several processes; None makes them in this one.
         **options: The fields of `trajkit.curation.rows.request.Options`.
 
     Raises:
@@ -77,6 +77,10 @@ def convert(
             f"{form.name} is made of pairs, and {dataset.store.path} is a store",
             hint=f"trajkit pairs STORE --margin 0.1 -o PAIRS, then trajkit convert PAIRS --to {form.name}",
         )
+    if division is not None and not isinstance(form, SftFormat | JudgedFormat):
+        raise RequestError(
+            f"--on divides the rows of training files, and {form.name} is written in one piece"
+        )
     if isinstance(form, EpisodeFormat):
         return write_documents(dataset, goal, form, asked, progress)
     is_free = "unit" not in options
@@ -93,12 +97,17 @@ def convert(
                 return write_experience(dataset, steps, form, asked, place, work, progress)
             if isinstance(form, StartFormat):
                 return write_starts(dataset, steps, form, asked, place, work)
-            made = _write(dataset, steps, form, asked, place, work, progress, is_free=is_free)
+            if division is None:
+                rows = make(dataset, steps, form, asked, work, progress)
+            else:
+                name = to if isinstance(to, str) else form.name
+                rows = make_in_shards(division, dataset, steps, name, asked, work)
+            made = _write(dataset, steps, form, asked, place, work, rows, is_free=is_free)
     if made is not None:
         return made
     assert isinstance(form, SftFormat)
     assert form.otherwise is not None
-    made = convert(dataset, goal, to=form.otherwise, progress=progress, **options)
+    made = convert(dataset, goal, to=form.otherwise, progress=progress, division=division, **options)
     why = f"written as {made.format}: {form.name} learns every answer of a row, and some are only context"
     return made.model_copy(update={"warnings": (why, *made.warnings)})
 
@@ -110,69 +119,28 @@ def _write(
     asked: Options,
     place: Place,
     work: Path,
-    progress: Progress | None,
+    made: Made,
     *,
     is_free: bool,
 ) -> Conversion | None:
     """Write the rows; None, and no file, if the format named by `SftFormat.otherwise` must be used."""
-    tally = Tally()
-    lengths = lengths_of(asked, is_text=form is TEXT, tally=tally)
-    with contextlib.ExitStack() as stack:
-        spool = Spool(work / "spool")
-        stack.callback(spool.close)
-        provenance = Provenance(work / "steps")
-        stack.callback(provenance.close)
-        calls = Calls(form.target, asked.tools)
-        lines = _lines(dataset, form, asked, calls, lengths, tally)
-        plain = None if lengths is not None or calls.declares_tools else _plain(form, asked)
-        is_merged = isinstance(form, SftFormat) and merges(form, asked.unit)
-        taught = teach(steps, lines, plain, spool, provenance, merges=is_merged, progress=progress)
-        tally.left.update(taught.left)
-        if is_free and tally.has_context_answer and isinstance(form, SftFormat) and form.otherwise:
-            return None
-        refuse_what_is_wrong(tally, form, asked)
-        written = spool.finish(work / "lines")
-        if not written.n_rows:
-            raise nothing(dataset.store.path, tally.left)
-        rows = work / "lines"
-        if place.kind == FileKind.PARQUET:
-            rows = work / "rows"
-            written = write_parquet(work / "lines", written, rows, form.columns)
-        made = _conversion(dataset, steps, form, asked, place, written, taught, tally, is_free=is_free)
-        if lengths is not None:
-            made = made.model_copy(update={"is_exact": lengths.is_exact})
-        provenance.finish(work / "provenance", facts(made, asked), is_in_order=spool.is_in_order)
-        others = _other_files(form, asked, place, taught, written.n_longest, lines.columns)
-        place.settle(rows, work / "provenance", others)
-    return made
-
-
-def _plain(form: SftFormat | JudgedFormat, asked: Options) -> PlainText | None:
-    """Return how SQL writes rows of plain text; None if the format declares no way."""
-    if isinstance(form, JudgedFormat) or form.plain is None:
+    tally, taught, written = made.tally, made.taught, made.written
+    if is_free and tally.has_context_answer and isinstance(form, SftFormat) and form.otherwise:
         return None
-    return form.plain(asked.unit)
-
-
-def _lines(
-    dataset: Dataset,
-    form: SftFormat | JudgedFormat,
-    asked: Options,
-    calls: Calls,
-    lengths: Lengths | None,
-    tally: Tally,
-) -> Lines:
-    if isinstance(form, SftFormat):
-        return SftLines(form, asked, calls, lengths, tally)
-    good = asked.good or "outcome = 'success'"
-    # not `not`: an episode without a value for the condition is neither good nor bad
-    bad = f"({asked.good}) = false" if asked.good else "outcome IN ('failure', 'truncated')"
-    verdicts: dict[str, bool] = {}
-    for condition, verdict in ((good, True), (bad, False)):
-        for batch in dataset.where(condition).arrow("episodes"):
-            ids: list[Any] = batch.column("episode_id").to_pylist()
-            verdicts.update(dict.fromkeys(ids, verdict))
-    return JudgedLines(form, asked, calls, verdicts.get, lengths, tally)
+    refuse_what_is_wrong(tally, form, asked)
+    if not written.n_rows:
+        raise nothing(dataset.store.path, tally.left)
+    rows = made.lines
+    if place.kind == FileKind.PARQUET:
+        rows = work / "rows"
+        written = write_parquet(made.lines, written, rows, form.columns)
+    conversion = _conversion(dataset, steps, form, asked, place, written, taught, tally, is_free=is_free)
+    if made.is_exact is not None:
+        conversion = conversion.model_copy(update={"is_exact": made.is_exact})
+    write_provenance(made.steps, work / "provenance", facts(conversion, asked))
+    others = _other_files(form, asked, place, taught, written.n_longest, made.columns)
+    place.settle(rows, work / "provenance", others)
+    return conversion
 
 
 def _other_files(

@@ -8,9 +8,9 @@ counts and options of the conversion.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +45,7 @@ def provenance_path(goal: Path) -> Path:
 
 
 class Provenance:
-    """Collects the origin of steps; end it with `finish` or `close`.
+    """Collects the origin of steps; end it with `close`, then `write_provenance`.
 
     Args:
         path: A temporary file.
@@ -59,19 +59,32 @@ class Provenance:
         """Append steps, with the columns of `SCHEMA` but `row`, and `is_line`: whether a row ends here."""
         self._writer.write_table(steps.select(_SPOOLED.names).cast(_SPOOLED))
 
-    def finish(self, goal: Path, facts: dict[str, Any], *, is_in_order: bool) -> None:
-        """Write the rows into `goal`, by episode id and step, with the number of the training row of each.
-
-        Args:
-            goal: The file to write.
-            facts: Counts and options of the conversion.
-            is_in_order: Whether the steps were added in that order.
-        """
+    def close(self) -> None:
+        """Close the file. A second call does nothing."""
         self._writer.close()
-        schema = SCHEMA.with_metadata({METADATA_KEY: json.dumps(facts).encode()})
-        n_before = 0
-        with pq.ParquetWriter(goal, schema, compression="zstd") as writer:
-            for table in self._sorted(is_in_order):
+
+
+class Spooled(NamedTuple):
+    """A temporary file with the origin of steps."""
+
+    path: Path
+    is_in_order: bool
+    """Whether the steps are in the order of episode id and step."""
+
+
+def write_provenance(spooled: Iterable[Spooled], goal: Path, facts: dict[str, Any]) -> None:
+    """Write the rows into `goal`, by episode id and step, with the number of the training row of each.
+
+    Args:
+        spooled: Closed files whose episodes follow each other.
+        goal: The file to write.
+        facts: Counts and options of the conversion.
+    """
+    schema = SCHEMA.with_metadata({METADATA_KEY: json.dumps(facts).encode()})
+    n_before = 0
+    with pq.ParquetWriter(goal, schema, compression="zstd") as writer:
+        for each in spooled:
+            for table in _sorted(each):
                 is_line = flags_in(table.column("is_line").combine_chunks())
                 is_learned = flags_in(table.column("reason").combine_chunks().is_null())
                 n_lines = np.cumsum(is_line) + n_before
@@ -79,25 +92,21 @@ class Provenance:
                 rows = numbers_of(n_lines - is_line, is_learned)
                 columns = [table.column(name) for name in SCHEMA.names[1:]]
                 writer.write_table(pa.table([rows, *columns], schema=schema))
-        self._path.unlink()
 
-    def _sorted(self, is_in_order: bool) -> Iterator[pa.Table]:
-        """Yield the steps in order, one row group at a time."""
-        if is_in_order:
-            with pq.ParquetFile(self._path) as file:
-                for batch in file.iter_batches(_ROWS_PER_GROUP):
-                    yield pa.Table.from_batches([batch])
-            return
-        sql = f"SELECT {', '.join(_SPOOLED.names)} FROM {scan([self._path])} ORDER BY episode_id, step_index"
-        spill = self._path.with_name(f"{self._path.name}-sorting")
-        with connect(memory_limit=_SORTING, spill=spill) as connection, interruptible(connection):
-            for batch in connection.sql(sql).to_arrow_reader(_ROWS_PER_GROUP):
+
+def _sorted(spooled: Spooled) -> Iterator[pa.Table]:
+    """Yield the steps in order, one row group at a time."""
+    path = spooled.path
+    if spooled.is_in_order:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS_PER_GROUP):
                 yield pa.Table.from_batches([batch])
-
-    def close(self) -> None:
-        """Remove the temporary file."""
-        self._writer.close()
-        self._path.unlink(missing_ok=True)
+        return
+    sql = f"SELECT {', '.join(_SPOOLED.names)} FROM {scan([path])} ORDER BY episode_id, step_index"
+    spill = path.with_name(f"{path.name}-sorting")
+    with connect(memory_limit=_SORTING, spill=spill) as connection, interruptible(connection):
+        for batch in connection.sql(sql).to_arrow_reader(_ROWS_PER_GROUP):
+            yield pa.Table.from_batches([batch])
 
 
 def is_ours(path: Path) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -43,22 +45,36 @@ class Chunk(NamedTuple):
     """Whether some prompt keeps messages of the previous step."""
 
 
+class Span(NamedTuple):
+    """Neighbours in the order of episode ids."""
+
+    lowest_id: str
+    """The first of their ids."""
+    highest_id: str
+    """The last of their ids."""
+
+
 class Steps:
     """The steps of the episodes that a dataset chooses. Use as a context manager.
 
     Args:
         dataset: The dataset.
+        within: Only the episodes with ids from the first of these to the last; None for all.
 
     Raises:
         StoreError: A part is missing or changed.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, within: Span | None = None) -> None:
         self._store = dataset.store
-        self._has_all = not dataset.verbs
+        self._has_all = not dataset.verbs and within is None
         # No text of a user runs in this connection: the dataset applies its filters in another one.
         with Chosen(dataset.store, dataset.verbs) as chosen:
             self._chosen = chosen.columns(_CHOSEN)
+        if within is not None:
+            ids = pc.field("episode_id")
+            mine = (ids >= within.lowest_id) & (ids <= within.highest_id)
+            self._chosen = self._chosen.filter(mine)
 
     def __enter__(self) -> Self:
         return self
@@ -95,6 +111,16 @@ class Steps:
         """Number of chosen episodes that were played for evaluation."""
         counts: Any = pc.value_counts(self._chosen.column("purpose"))
         return sum(found["counts"] for found in counts.to_pylist() if found["values"] == Purpose.EVAL)
+
+    def spans(self, n: int) -> list[Span]:
+        """Cut the episodes, by their ids, into at most `n` spans of about as many steps each."""
+        ordered = self._chosen.sort_by("episode_id")
+        ids, sizes = ordered.column("episode_id"), ordered.column("n_steps").to_numpy()
+        if not len(ids):
+            return []
+        numbers = (sizes.cumsum() - sizes) * n // max(1, sizes.sum())
+        starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(ids)]
+        return [Span(ids[a].as_py(), ids[b - 1].as_py()) for a, b in itertools.pairwise(starts)]
 
     def tables(self, plain: PlainText | None, *, merges: bool) -> Iterator[pa.Table]:
         """Yield the steps, a bounded number at a time; the steps of an episode are adjacent and in order.

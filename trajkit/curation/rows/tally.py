@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,34 +30,49 @@ class Step(NamedTuple):
         return f"episode {self.episode_id}" + ("" if self.step_index is None else f" step {self.step_index}")
 
 
+@dataclass
 class Tally:
     """Counts steps that are left out, and losses."""
 
-    def __init__(self) -> None:
-        self.left: Counter[str] = Counter()
-        """Steps that are in no row, by reason."""
-        self.losses: Counter[str] = Counter()
-        """Contents that the rows cannot carry, by kind."""
-        self.first_loss = ""
-        """Place of the first loss."""
-        self.n_refused = 0
-        """Rows that the target would refuse."""
-        self.refusals: list[str] = []
-        """The first few of them, with the reason."""
-        self.has_undeclared = False
-        """Whether one of them calls an undeclared tool."""
-        self.has_context_answer = False
-        """Whether one of them has an answer that is only context, and the training would learn it."""
-        self.n_overlong = 0
-        """Rows that are too long."""
-        self.overlong: list[str] = []
-        """The first few of them, with their length."""
-        self.n_trimmed = 0
-        """Rows that lost their oldest turns."""
-        self.n_turns_trimmed = 0
-        """Number of these turns."""
-        self.n_stripped = 0
-        """Thoughts that were left out as asked."""
+    left: Counter[str] = field(default_factory=Counter)
+    """Steps that are in no row, by reason."""
+    losses: Counter[str] = field(default_factory=Counter)
+    """Contents that the rows cannot carry, by kind."""
+    first_loss: str = ""
+    """Place of the first loss."""
+    n_refused: int = 0
+    """Rows that the target would refuse."""
+    refusals: list[str] = field(default_factory=list)
+    """The first few of them, with the reason."""
+    has_undeclared: bool = False
+    """Whether one of them calls an undeclared tool."""
+    has_context_answer: bool = False
+    """Whether one of them has an answer that is only context, and the training would learn it."""
+    n_overlong: int = 0
+    """Rows that are too long."""
+    overlong: list[str] = field(default_factory=list)
+    """The first few of them, with their length."""
+    n_trimmed: int = 0
+    """Rows that lost their oldest turns."""
+    n_turns_trimmed: int = 0
+    """Number of these turns."""
+    n_stripped: int = 0
+    """Thoughts that were left out as asked."""
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of the rows that come next."""
+        self.left.update(other.left)
+        self.losses.update(other.losses)
+        self.first_loss = self.first_loss or other.first_loss
+        self.n_refused += other.n_refused
+        self.refusals = [*self.refusals, *other.refusals][:_MOST_SHOWN]
+        self.has_undeclared |= other.has_undeclared
+        self.has_context_answer |= other.has_context_answer
+        self.n_overlong += other.n_overlong
+        self.overlong = [*self.overlong, *other.overlong][:_MOST_SHOWN]
+        self.n_trimmed += other.n_trimmed
+        self.n_turns_trimmed += other.n_turns_trimmed
+        self.n_stripped += other.n_stripped
 
     def refuse(self, place: Step, found: tuple[Problem, ...]) -> str:
         """Count a row that would be refused; return the reason, named after its first problem."""

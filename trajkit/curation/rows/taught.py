@@ -44,6 +44,17 @@ class Taught:
     is_merged: bool = False
     """Whether rows have several answers."""
 
+    def add(self, other: Taught) -> None:
+        """Add the counts of other episodes."""
+        self.left.update(other.left)
+        self.n_learned += other.n_learned
+        if other.n_tokens is not None:
+            self.n_tokens = (self.n_tokens or 0) + other.n_tokens
+        self.n_longest_tokens = max(self.n_longest_tokens, other.n_longest_tokens)
+        self.n_characters += other.n_characters
+        self.n_characters_by_step += other.n_characters_by_step
+        self.is_merged |= other.is_merged
+
     @property
     def saving(self) -> Saving | None:
         """The size saved by merging; None if no steps are merged."""

@@ -7,9 +7,10 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from trajkit._core.console import count, line, plural, size
+from trajkit._core.division import Division
 from trajkit._core.files import refuse_existing, replacing
 from trajkit._core.result import Result
 from trajkit.errors import DataError, RequestError
@@ -18,7 +19,7 @@ from trajkit.formats.tokenizer import load_tokenizer
 from trajkit.formats.validation.chat_rules import n_images
 from trajkit.formats.validation.finding import Finding, Flaw, Severity, shown
 from trajkit.formats.validation.lines import BOM, Line, has_bom, read_lines
-from trajkit.formats.validation.loss import LossCount, LossReport
+from trajkit.formats.validation.loss import LossCount, LossReport, LossSums
 from trajkit.formats.validation.shape import PREFERENCE_KEYS, flaws_of, shape_of
 from trajkit.formats.validation.target import Bom, Shape, Target, target_named
 from trajkit.schema import Model
@@ -88,6 +89,7 @@ def validate(
     max_length: int | None = None,
     repair_to: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
+    division: Division | None = None,
 ) -> Validation:
     """Check a file by the rules of its target. It is streamed: memory grows only with the longest line.
 
@@ -99,6 +101,7 @@ def validate(
         max_length: The trainer's limit of tokens in a row; None without one.
         repair_to: Write a copy with safe repairs; None for no copy. The findings are then those of the copy.
         on_progress: Gets how many bytes are read, and how many there are.
+        division: Read the lines in several processes, without a copy; None reads them in this one.
 
     Raises:
         RequestError: The target or the tokenizer does not exist, or a Parquet file is to be repaired.
@@ -114,12 +117,58 @@ def validate(
     loss = None if tokenizer is None else LossCount(load_tokenizer(tokenizer), max_length)
     check = _Check(path, rules, loss)
     check.look_at_file(suffix, is_repaired=repair_to is not None)
+    if division is not None:
+        tasks = [Task(path, target, tokenizer, max_length, i, division.n) for i in range(division.n)]
+        for found in division.map(check_shard, tasks):
+            check.take(found)
+        check.look_back()
+        return check.result(None)
     with _copy(repair_to, rules) as copy:
         for line in read_lines(path):
             check.look_at(line, copy)
             on_progress(check.n_read, check.n_bytes)
     check.look_back()
     return check.result(repair_to)
+
+
+class Task(NamedTuple):
+    """One shard of a validation: every n-th line."""
+
+    path: Path
+    target: str
+    tokenizer: str | None
+    max_length: int | None
+    number: int
+    n: int
+
+
+class Checked(NamedTuple):
+    """What is found in some lines of a file."""
+
+    shape: Shape | None
+    counts: Counter[str]
+    severities: Counter[Severity]
+    findings: list[Finding]
+    n_rows: int
+    n_image_rows: int
+    n_weighted: int
+    loss: LossSums | None
+
+
+def check_shard(task: Task) -> Checked:
+    """Check the lines of one shard; of the others only those that tell the kind of the rows."""
+    loss = None if task.tokenizer is None else LossCount(load_tokenizer(task.tokenizer), task.max_length)
+    check = _Check(task.path, target_named(task.target), loss)
+
+    def is_mine(number: int) -> bool:
+        return number % task.n == task.number
+
+    for each in read_lines(task.path, lambda number: is_mine(number) or check.shape is None):
+        if is_mine(each.number):
+            check.look_at(each, None)
+        else:
+            check.learn_shape(each)
+    return check.checked
 
 
 @contextlib.contextmanager
@@ -154,7 +203,7 @@ class _Check:
 
     def __init__(self, path: Path, target: Target, loss: LossCount | None) -> None:
         self._path, self._target, self._loss = path, target, loss
-        self._shape: Shape | None = None
+        self.shape: Shape | None = None
         self._counts: Counter[str] = Counter()
         self._severities: Counter[Severity] = Counter()
         self._findings: list[Finding] = []
@@ -196,6 +245,43 @@ class _Check:
                 None, Flaw("the suffix has a dot", "", f"{self._target.name} takes none", shown(suffix))
             )
 
+    @property
+    def checked(self) -> Checked:
+        """The findings and counts, for `take` of another."""
+        return Checked(
+            self.shape,
+            self._counts,
+            self._severities,
+            self._findings,
+            self._n_rows,
+            self._n_image_rows,
+            self._n_weighted,
+            None if self._loss is None else self._loss.counted,
+        )
+
+    def take(self, other: Checked) -> None:
+        """Add the findings and counts of other lines."""
+        self.shape = self.shape or other.shape
+        self._counts.update(other.counts)
+        self._severities.update(other.severities)
+        found = sorted((*self._findings, *other.findings), key=lambda each: each.line or 0)
+        shown: Counter[str] = Counter()
+        self._findings = []
+        for finding in found:
+            shown[finding.kind] += 1
+            if shown[finding.kind] <= MOST_SHOWN:
+                self._findings.append(finding)
+        self._n_rows += other.n_rows
+        self._n_image_rows += other.n_image_rows
+        self._n_weighted += other.n_weighted
+        if self._loss is not None and other.loss is not None:
+            self._loss.take(other.loss)
+
+    def learn_shape(self, line: Line) -> None:
+        """Take the kind of the rows from a line that is not checked here."""
+        if line.row is not None:
+            self.shape = self.shape or shape_of(line.row, self._target)
+
     def look_at(self, line: Line, copy: BinaryIO | None) -> None:
         """Check a line, and write it to the copy, repaired."""
         self.n_read += line.n_bytes
@@ -212,7 +298,7 @@ class _Check:
         shape = shape_of(line.row, self._target)
         row = line.row if copy is None else repaired(line.row, shape, self._target, self._repairs)
         self._look_at_row(row, shape, line.number)
-        self._shape = self._shape or shape
+        self.shape = self.shape or shape
         self._look_at_images(row, line.number)
         self._n_weighted += "weight" in row
         if copy is not None:
@@ -220,7 +306,7 @@ class _Check:
 
     def _look_at_row(self, row: dict[str, Any], shape: Shape | None, number: int) -> None:
         is_good = shape is not None
-        for flaw in flaws_of(row, self._target, self._shape):
+        for flaw in flaws_of(row, self._target, self.shape):
             self._add(number, flaw)
             is_good = is_good and flaw.severity != Severity.ERROR
         # what a start teaches is known when it is played
@@ -276,7 +362,7 @@ class _Check:
         return Validation(
             path=self._path,
             target=self._target.name,
-            shape=self._shape and self._shape.value,
+            shape=self.shape and self.shape.value,
             n_rows=self._n_rows,
             n_bytes=self.n_bytes,
             n_errors=self._severities[Severity.ERROR],

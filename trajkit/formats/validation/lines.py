@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -53,14 +53,22 @@ def has_bom(path: Path) -> bool:
     return start == BOM
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def _all(number: int) -> bool:
+    return True
+
+
+def read_lines(path: Path, is_wanted: Callable[[int], bool] = _all) -> Iterator[Line]:
     """Yield the lines of a JSONL file, or the rows of a Parquet file as lines.
+
+    Args:
+        path: The file.
+        is_wanted: Whether a line is parsed and yielded, by its number.
 
     Raises:
         DataError: It is not a file of rows.
     """
     if path.suffix == ".parquet":
-        yield from _parquet_rows(path)
+        yield from _parquet_rows(path, is_wanted)
         return
     with path.open("rb") as file:
         if file.read(len(BOM)) != BOM:
@@ -68,7 +76,12 @@ def read_lines(path: Path) -> Iterator[Line]:
         number = 0
         while raw := file.readline(MAX_LINE_BYTES + 1):
             number += 1
-            yield _too_long(file, raw, number) if len(raw) > MAX_LINE_BYTES else _line(raw, number)
+            if len(raw) > MAX_LINE_BYTES:
+                line = _too_long(file, raw, number)
+                if is_wanted(number):
+                    yield line
+            elif is_wanted(number):
+                yield _line(raw, number)
 
 
 def _too_long(file: BinaryIO, raw: bytes, number: int) -> Line:
@@ -135,16 +148,18 @@ def _no_json(raw: bytes, error: Exception) -> Flaw:
     return Flaw("not JSON", "$", "one JSON object in each line", f"{what}{column}")
 
 
-def _parquet_rows(path: Path) -> Iterator[Line]:
+def _parquet_rows(path: Path, is_wanted: Callable[[int], bool]) -> Iterator[Line]:
     try:
         file = pq.ParquetFile(path)
         is_json = [isinstance(field.type, pa.JsonType) for field in file.schema_arrow]
         number = 0
         for batch in file.iter_batches(batch_size=_ROWS_PER_BATCH):
             names = [name for name, is_text in zip(batch.schema.names, is_json, strict=True) if is_text]
-            for row in batch.to_pylist():
-                number += 1
-                yield _parquet_row(row, names, number)
+            places = [place for place in range(batch.num_rows) if is_wanted(number + place + 1)]
+            rows = batch if len(places) == batch.num_rows else batch.take(pa.array(places, pa.int64()))
+            for place, row in zip(places, rows.to_pylist(), strict=True):
+                yield _parquet_row(row, names, number + place + 1)
+            number += batch.num_rows
     except pa.ArrowException as error:
         raise DataError(f"{path} is not a Parquet file: {error}") from error
 

@@ -72,6 +72,15 @@ class LossReport(Model):
         )
 
 
+class LossSums(NamedTuple):
+    """The counts of some rows of a file."""
+
+    lengths: Counter[int]
+    sums: Counter[str]
+    shape: Shape | None
+    can_tell_ends: bool
+
+
 class LossCount:
     """Counts the tokens of rows; memory is bounded by the longest row.
 
@@ -123,6 +132,18 @@ class LossCount:
         yield Flaw(
             what, "$", hint, f"{n_tokens:,} tokens, {n_learned - n_kept:,} of the answer beyond {limit:,}"
         )
+
+    @property
+    def counted(self) -> LossSums:
+        """The counts, for `take` of another."""
+        return LossSums(self._lengths, self._sums, self._shape, self._can_tell_ends)
+
+    def take(self, other: LossSums) -> None:
+        """Add the counts of other rows of the file."""
+        self._lengths.update(other.lengths)
+        self._sums.update(other.sums)
+        self._shape = self._shape or other.shape
+        self._can_tell_ends = self._can_tell_ends and other.can_tell_ends
 
     def report(self) -> LossReport:
         """Return the counts."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trajkit._core.console import count, line, plural
+from trajkit._core.division import Division
 from trajkit._core.lazy import need
 from trajkit._core.result import Result
 from trajkit._core.samples import pretrained
@@ -83,6 +84,7 @@ def count_tokens(
     measure: Callable[[str], float] | None = None,
     today: date,
     on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
+    division: Division | None = None,
 ) -> TokenCount:
     """Count a file for a model.
 
@@ -97,6 +99,7 @@ def count_tokens(
         measure: Return the tokens that this machine trains per second on a model; None to estimate no time.
         today: Decides which dates are past.
         on_progress: Gets how many bytes are read, and how many there are.
+        division: Count in several processes; None counts in this one.
 
     Raises:
         RequestError: The model is unknown and no tokenizer was named.
@@ -104,7 +107,14 @@ def count_tokens(
     known = prices.find(model)
     counter, notes = _counter(model, known, tokenizer)
     limit = max_length or (known.max_tokens if known else None)
-    found = validate(path, target=target, tokenizer=counter.name, max_length=limit, on_progress=on_progress)
+    found = validate(
+        path,
+        target=target,
+        tokenizer=counter.name,
+        max_length=limit,
+        on_progress=on_progress,
+        division=division,
+    )
     if found.loss is None:
         raise RequestError(f"{path} was not counted")
     if found.n_errors:

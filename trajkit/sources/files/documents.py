@@ -19,6 +19,7 @@ from trajkit.formats.document import BadDocument, Reading
 from trajkit.formats.sts import is_sts, read_sts
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
 from trajkit.sources.files.known import kind_named, kind_of
+from trajkit.sources.files.share import ALL, Share
 from trajkit.sources.files.texts import Line, json_of, lines_of, opened, read_whole, value_of
 from trajkit.sources.files.walk import files_under, shown_path
 
@@ -26,26 +27,30 @@ LINES = (".jsonl", ".ndjson")
 _ROWS_PER_BATCH = 64
 
 
-def documents(root: Path, name: str) -> Iterator[Found | Unread]:
+def documents(root: Path, name: str, share: Share = ALL) -> Iterator[Found | Unread]:
     """Every document under a path.
 
     Args:
         root: A file or a folder.
         name: The format that they are of; one of another is a problem.
+        share: Which of them; lines and rows of others are not parsed.
     """
     within = root if root.is_dir() else None
     for path in files_under(root) if within else [root]:
         place = shown_path(path, root)
         suffix = path.suffix.lower()
+        if not share.has_file(place):
+            continue
         if name == "sts" and suffix in LINES:
-            yield _attempt(place, lambda path=path: _session(path, within))  # type: ignore[misc]
+            if share.has(place):
+                yield _attempt(place, lambda path=path: _session(path, within))  # type: ignore[misc]
         elif suffix in LINES and name != "sts":
-            yield from _of_lines(path, place, name, within)
+            yield from _of_lines(path, place, name, within, share)
         elif suffix == ".json" and name != "sts":
-            yield from _of_json(path, place, name, within)
+            yield from _of_json(path, place, name, within, share)
         elif suffix == ".parquet" and name != "sts":
-            yield from _of_table(path, place, name, within)
-        else:
+            yield from _of_table(path, place, name, within, share)
+        elif share.has(place):
             yield Unread(suffix)
 
 
@@ -66,13 +71,15 @@ def _read(value: Any, name: str) -> Reading | Rows:
     return kind.read(value) if rows is None else rows
 
 
-def _of_lines(path: Path, place: str, name: str, within: Path | None) -> Iterator[Found]:
+def _of_lines(path: Path, place: str, name: str, within: Path | None, share: Share) -> Iterator[Found]:
     try:
         with opened(path, within) as file:
             for line in lines_of(file):
-                yield line_document(line, place, name)
+                if share.has(f"{place}:{line.number}"):
+                    yield line_document(line, place, name)
     except BadDocument as error:
-        yield Found(place, problem=error.problem)
+        if share.has(place):
+            yield Found(place, problem=error.problem)
 
 
 def line_document(line: Line, place: str, name: str) -> Found:
@@ -80,18 +87,22 @@ def line_document(line: Line, place: str, name: str) -> Found:
     return _attempt(f"{place}:{line.number}", lambda: (_read(value_of(line), name), line.data))
 
 
-def _of_json(path: Path, place: str, name: str, within: Path | None) -> Iterator[Found]:
+def _of_json(path: Path, place: str, name: str, within: Path | None, share: Share) -> Iterator[Found]:
     """A document, or (LLaMA-Factory) an array of them."""
     try:
         data = read_whole(path, within)
         value = json_of(data, is_last_line=True)
     except BadDocument as error:
-        yield Found(place, problem=error.problem)
+        if share.has(place):
+            yield Found(place, problem=error.problem)
         return
     if not isinstance(value, list):
-        yield _attempt(place, lambda: (_read(value, name), data))
+        if share.has(place):
+            yield _attempt(place, lambda: (_read(value, name), data))
         return
     for number, one in enumerate(value, 1):
+        if not share.has(f"{place}:{number}"):
+            continue
 
         def read(one: Any = one) -> tuple[Reading | Rows, bytes]:
             return _read(one, name), json.dumps(one).encode()
@@ -126,7 +137,7 @@ def _session(path: Path, within: Path | None) -> tuple[Reading, bytes]:
     return read_sts(lines), b"\n".join(texts)
 
 
-def _of_table(path: Path, place: str, name: str, within: Path | None) -> Iterator[Found]:
+def _of_table(path: Path, place: str, name: str, within: Path | None, share: Share) -> Iterator[Found]:
     """The rows of a Parquet file."""
     try:
         with opened(path, within) as raw, pq.ParquetFile(raw) as file:
@@ -135,6 +146,8 @@ def _of_table(path: Path, place: str, name: str, within: Path | None) -> Iterato
                 fields = [(field.name, field.type) for field in batch.schema]
                 for row in batch.to_pylist():
                     number += 1
+                    if not share.has(f"{place}:{number}"):
+                        continue
 
                     def read(row: Any = row, fields: Any = fields) -> tuple[Reading | Rows, bytes]:
                         value = {key: _decoded(row[key], kind) for key, kind in fields}
@@ -145,10 +158,13 @@ def _of_table(path: Path, place: str, name: str, within: Path | None) -> Iterato
 
                     yield _attempt(f"{place}:{number}", read)
     except BadDocument as error:
-        yield Found(place, problem=error.problem)
+        if share.has(place):
+            yield Found(place, problem=error.problem)
     except (pa.ArrowException, OSError) as error:
         text = str(error).partition("\n")[0]
-        yield Found(place, problem=BadDocument("not a Parquet file that can be read", value=text).problem)
+        if share.has(place):
+            problem = BadDocument("not a Parquet file that can be read", value=text).problem
+            yield Found(place, problem=problem)
 
 
 def _decoded(value: Any, kind: Any) -> Any:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from trajkit._core.division import Division, own_folder
 from trajkit._core.files import refuse_existing
 from trajkit._core.outside import regular_file
 from trajkit.errors import RequestError
-from trajkit.schema import Episode, LineageEntry
+from trajkit.schema import Episode, LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
-from trajkit.schema.success import Success
+from trajkit.schema.success import Success, parse_success
 from trajkit.sources.catalog import recognised, source_named, source_names
 from trajkit.sources.files.documents import documents
 from trajkit.sources.files.found import Found, Unread
-from trajkit.sources.files.intake import Imported, Intake
+from trajkit.sources.files.intake import Counts, Imported, Intake
 from trajkit.sources.files.jobs import benchflow_rollouts, harbor_trials
 from trajkit.sources.files.known import checked_name
 from trajkit.sources.files.logs import logs
 from trajkit.sources.files.recognise import recognise
 from trajkit.sources.files.runs import runs
+from trajkit.sources.files.share import ALL, Share, shares
 from trajkit.sources.files.walk import linked_folders, shown_path
 from trajkit.sources.wish import Wish
 from trajkit.store.spool import Spool
 from trajkit.store.writer import StoreWriter
 
-__all__ = ["Imported", "Wish", "import_files"]
+__all__ = ["Imported", "Wish", "import_files", "read_shards"]
 
 
 def import_files(
@@ -57,30 +60,118 @@ def import_files(
     """
     refuse_existing(goal)
     place = str(place)
+    intake = Intake(format_of(place, wish), wish, success)
+    path = shown_place(place)
+    with Spool(goal.absolute()) as spool:
+        _take((read or found_at)(place, intake.name, wish), intake, spool, on_progress)
+        intake.finish(path)
+        entry = intake.entry(path)
+        manifest = _write(spool, goal, intake, path, (entry,))
+    return intake.imported(path, goal, manifest), entry
+
+
+class Task(NamedTuple):
+    """One shard of an import."""
+
+    place: str
+    """What is read."""
+    folder: Path
+    """Where the store of the shard goes."""
+    wish: Wish
+    """How it is read, with the format."""
+    share: Share
+    """Which documents are of the shard."""
+
+
+class Shard(NamedTuple):
+    """What came of one shard."""
+
+    counts: Counts
+    store: Path | None
+    """Its store; None without an episode, or with a document that may not be left out."""
+
+
+def import_share(task: Task) -> Shard:
+    """Read one shard of what is at a path or URL.
+
+    Whether documents may be left out, and whether all that was asked for is there, is decided for all shards
+    together: `read_shards`.
+    """
+    wish = task.wish
+    success = None if wish.success is None else parse_success(wish.success)
+    intake = Intake(format_of(task.place, wish), wish, success)
+    goal = own_folder(task.folder, f"shard-{task.share.number}") / "store"
+    with Spool(goal) as spool:
+        _take(found_at(task.place, intake.name, wish, task.share), intake, spool)
+        if intake.is_kept:
+            _write(spool, goal, intake, shown_place(task.place), ())
+    return Shard(intake.counts, goal if intake.is_kept else None)
+
+
+def read_shards(
+    place: str, wish: Wish, division: Division, *, success: Success | None = None
+) -> tuple[Intake, list[Path]]:
+    """Read what is at a path or URL in several processes.
+
+    Args:
+        place: What to read.
+        wish: How to read it.
+        division: The processes.
+        success: `wish.success`, taken apart.
+
+    Returns:
+        What was seen, and the stores of the shards with episodes; an id may be in two of them.
+
+    Raises:
+        DataError: A document cannot be read, and `skip_bad` is not set; all of them are counted first.
+        NothingMatched: No document has an episode.
+    """
+    name = format_of(place, wish)
+    known = wish.model_copy(update={"format": name})
+    tasks = [Task(place, division.folder, known, share) for share in shares(place, division.n)]
+    intake = Intake(name, wish, success)
+    found = division.map(import_share, tasks)
+    for shard in found:
+        intake.counts.add(shard.counts)
+    intake.finish(shown_place(place))
+    return intake, [shard.store for shard in found if shard.store is not None]
+
+
+def format_of(place: str, wish: Wish) -> str:
+    """The format or source of what is at a path or URL: that of the wish, or the one that it looks like.
+
+    Raises:
+        RequestError: There is nothing there, or the format is not known.
+    """
     if not is_url(place):
         if not Path(place).exists():
             raise RequestError(f"there is no file or folder {place}")
         if not Path(place).is_dir():
             regular_file(Path(place), error=RequestError)
-    name = format_at(place) if wish.format is None else checked_name(wish.format)
-    intake = Intake(name, wish, success)
-    path = shown_place(place)
-    with Spool(goal.absolute()) as spool:
-        for n_seen, found in enumerate((read or found_at)(place, name, wish), 1):
-            on_progress(f"reading {name}", n_seen, None)
-            for taken in intake.take(found):
-                if isinstance(taken, Episode):
-                    spool.add(taken)
-                else:
-                    spool.add_rows(taken)
-        intake.finish(path)
-        entry = intake.entry(path)
-        facts: JsonObject = {"format": name, "path": path}
-        with StoreWriter(goal, kind="import", metrics=spool.metrics(), source=facts) as writer:
-            for part in spool.parts(spool.metrics()):
-                writer.add(spool.connection, **part._asdict())
-            manifest = writer.finish(lineage=(entry,))
-    return intake.imported(path, goal, manifest), entry
+    return format_at(place) if wish.format is None else checked_name(wish.format)
+
+
+def _take(
+    all_found: Iterator[Found | Unread],
+    intake: Intake,
+    spool: Spool,
+    on_progress: Callable[[str, int, int | None], None] = lambda _what, _done, _total: None,
+) -> None:
+    for n_seen, found in enumerate(all_found, 1):
+        on_progress(f"reading {intake.name}", n_seen, None)
+        for taken in intake.take(found):
+            if isinstance(taken, Episode):
+                spool.add(taken)
+            else:
+                spool.add_rows(taken)
+
+
+def _write(spool: Spool, goal: Path, intake: Intake, path: str, lineage: Sequence[LineageEntry]) -> Manifest:
+    facts: JsonObject = {"format": intake.name, "path": path}
+    with StoreWriter(goal, kind="import", metrics=spool.metrics(), source=facts) as writer:
+        for part in spool.parts(spool.metrics()):
+            writer.add(spool.connection, **part._asdict())
+        return writer.finish(lineage=lineage)
 
 
 def is_url(place: str) -> bool:
@@ -113,26 +204,38 @@ def format_at(place: str) -> str:
     return recognise(Path(place))
 
 
-def found_at(place: str, name: str, wish: Wish) -> Iterator[Found | Unread]:
-    """Read everything at a path or URL, of a format or source."""
+def found_at(place: str, name: str, wish: Wish, share: Share = ALL) -> Iterator[Found | Unread]:
+    """Read everything at a path or URL, of a format or source, or one shard of it."""
     if name in source_names():
-        yield from source_named(name).read(place, wish)
+        yield from _shared(source_named(name).read(place, wish), share)
         return
     path = Path(place)
     for each in linked_folders(path) if path.is_dir() else ():
-        yield Found(shown_path(each, path), aside="a link to a folder: not followed")
-    yield from _documents(path, name, wish)
+        if share.has_whole(shown_path(each, path)):
+            yield Found(shown_path(each, path), aside="a link to a folder: not followed")
+    yield from _documents(path, name, wish, share)
 
 
-def _documents(path: Path, name: str, wish: Wish) -> Iterator[Found | Unread]:
+def _documents(path: Path, name: str, wish: Wish, share: Share) -> Iterator[Found | Unread]:
     match name:
         case "inspect":
-            return logs(path, include_errored=wish.include_errored)
+            return _shared(logs(path, include_errored=wish.include_errored), share)
         case "balrog":
-            return runs(path)
+            return _shared(runs(path), share)
         case "harbor":
-            return harbor_trials(path, include_errored=wish.include_errored)
+            return _shared(harbor_trials(path, include_errored=wish.include_errored), share)
         case "benchflow":
-            return benchflow_rollouts(path, include_errored=wish.include_errored)
+            return _shared(benchflow_rollouts(path, include_errored=wish.include_errored), share)
         case _:
-            return documents(path, name)
+            return documents(path, name, share)
+
+
+def _shared(found: Iterator[Found | Unread], share: Share) -> Iterator[Found | Unread]:
+    """The documents of a shard, where they cannot be told apart before they are read."""
+    if share.n == 1:
+        return found
+    return (
+        each
+        for each in found
+        if (share.number == 1 if isinstance(each, Unread) else share.has_whole(each.place))
+    )

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -94,34 +95,68 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+@dataclass
+class Counts:
+    """What was seen of an import, or of one shard of it."""
+
+    left: Counter[str] = field(default_factory=Counter)
+    """Documents that are left out, by reason."""
+    missing: Counter[str] = field(default_factory=Counter)
+    """Episodes about which something is not known, by what it is."""
+    unread: Counter[str] = field(default_factory=Counter)
+    """Files that no document is in, by suffix."""
+    shown: list[str] = field(default_factory=list)
+    """The first few of what is wrong, with its place."""
+    places: dict[str, str] = field(default_factory=dict)
+    """What is wrong at each place."""
+    columns: set[str] = field(default_factory=set)
+    """What documents have beside their messages."""
+    found: set[str] = field(default_factory=set)
+    """Places that were asked for and are in a document."""
+    measured: set[str] = field(default_factory=set)
+    """Metrics that a document has."""
+    n_documents: int = 0
+    n_bad: int = 0
+    n_exact: int = 0
+    n_episodes: int = 0
+    n_steps: int = 0
+    n_text_calls: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add what was seen of another shard."""
+        for mine in fields(self):
+            before, more = getattr(self, mine.name), getattr(other, mine.name)
+            if isinstance(before, int | list):
+                setattr(self, mine.name, before + more)
+            else:
+                before.update(more)
+        del self.shown[_MOST_SHOWN:]
+
+
 class Intake:
     """Checks what is found, names it, and counts what is not taken."""
 
     def __init__(self, name: str, wish: Wish, success: Success | None) -> None:
-        self._name = name
+        self.name = name
         self._wish = wish
         self._success = success
         self._allows_system = allows_system_anywhere(name)
         self._ids: set[str] = set()
-        self._left: Counter[str] = Counter()
-        self._missing: Counter[str] = Counter()
-        self._unread: Counter[str] = Counter()
-        self._shown: list[str] = []
-        self._places: dict[str, str] = {}
-        self._columns: set[str] = set()
-        self._found: set[str] = set()  # places that were asked for
-        self._measured: set[str] = set()
-        self._n_documents = self._n_bad = self._n_exact = self._n_episodes = self._n_steps = 0
-        self._n_text_calls = 0
+        self.counts = Counts()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there are episodes, and nothing that may not be left out."""
+        return self.counts.n_episodes > 0 and (self._wish.skip_bad or not self.counts.n_bad)
 
     def take(self, found: Found | Unread) -> Sequence[Episode | dict[str, list[Row]]]:
         """The episodes of a document that go into the store, or the rows of the one that it is."""
         if isinstance(found, Unread):
-            self._unread[found.suffix or "none"] += 1
+            self.counts.unread[found.suffix or "none"] += 1
             return ()
-        self._n_documents += 1
+        self.counts.n_documents += 1
         if found.aside is not None:
-            self._left[found.aside] += 1
+            self.counts.left[found.aside] += 1
             return ()
         if found.reading is None:
             assert found.problem is not None
@@ -135,7 +170,7 @@ class Intake:
             return ()
         episodes = found.reading.episodes
         if (reason := self._out_of_time(episodes)) is not None:
-            self._left[reason] += 1
+            self.counts.left[reason] += 1
             return ()
         name = self._free_id(episodes[0].episode_id, found, is_named=found.reading.is_named)
         if name is None:
@@ -148,12 +183,14 @@ class Intake:
         except BadDocument as error:
             self._refuse(found.place, error.problem)
             return ()
-        self._n_exact += found.reading.is_exact
-        self._n_text_calls += sum(_calls_in_text(step.completion) for one in episodes for step in one.steps)
+        self.counts.n_exact += found.reading.is_exact
+        self.counts.n_text_calls += sum(
+            _calls_in_text(step.completion) for one in episodes for step in one.steps
+        )
         if not self._counts(len(episodes), sum(episode.n_steps for episode in episodes)):
             return ()
         if found.reading.is_log:
-            self._missing.update({*found.missing, *_unknown(wished)})
+            self.counts.missing.update({*found.missing, *_unknown(wished)})
         return wished
 
     def _out_of_time(self, episodes: Sequence[Episode]) -> str | None:
@@ -182,10 +219,10 @@ class Intake:
 
     def _counts(self, n_episodes: int, n_steps: int) -> bool:
         """Whether what was read goes into the store, which is then counted."""
-        if self._n_bad and not self._wish.skip_bad:
+        if self.counts.n_bad and not self._wish.skip_bad:
             return False  # there will be no store: what is left is counting what is wrong
-        self._n_episodes += n_episodes
-        self._n_steps += n_steps
+        self.counts.n_episodes += n_episodes
+        self.counts.n_steps += n_steps
         return True
 
     def _problem(self, reading: Reading) -> Problem | None:
@@ -200,12 +237,12 @@ class Intake:
         return None
 
     def _refuse(self, place: str, problem: Problem) -> None:
-        self._n_bad += 1
-        self._left[f"cannot be read: {problem.kind}"] += 1
-        if len(self._shown) < _MOST_SHOWN:
-            self._shown.append(f"{place}: {problem}")
+        self.counts.n_bad += 1
+        self.counts.left[f"cannot be read: {problem.kind}"] += 1
+        if len(self.counts.shown) < _MOST_SHOWN:
+            self.counts.shown.append(f"{place}: {problem}")
             where = "" if problem.where == "the document" else f" at {problem.where}"
-            self._places[place] = f"{problem.kind}{where}"
+            self.counts.places[place] = f"{problem.kind}{where}"
 
     def _free_id(self, wanted: str, found: Found, *, is_named: bool) -> str | None:
         """An id that no other episode has; None where the document's own id is taken."""
@@ -236,7 +273,7 @@ class Intake:
             update["tags"] = {**episode.tags, **tags}
         if self._wish.task is not None and (task := self._at(episode, self._wish.task)) is not None:
             update["task"] = task if isinstance(task, str) else json.dumps(task)
-        self._measured.update(metrics)
+        self.counts.measured.update(metrics)
         if self._success is not None:
             values = {name: float(value) for name, value in metrics.items() if value is not None}
             if self._success.metric in values:
@@ -270,56 +307,58 @@ class Intake:
         """What stands at a place of what a document says beside its messages."""
         value: Any = episode.origin or {}
         value = {"columns": value.get("row", value.get("line", {})), **value}
-        self._columns.update(f"columns.{name}" for name in _object(value["columns"]))
+        self.counts.columns.update(f"columns.{name}" for name in _object(value["columns"]))
         for name in place.split("."):
             value = _object(value).get(name)
         if value is not None:
-            self._found.add(place)
+            self.counts.found.add(place)
         return value
 
     def _refuse_unfound(self) -> None:
         """Fail where a name that a person typed is of nothing that was read."""
-        known = ", ".join(sorted(self._columns)) or "nothing beside the messages"
+        known = ", ".join(sorted(self.counts.columns)) or "nothing beside the messages"
         for place in (*self._wish.metrics.values(), *self._wish.tags.values(), self._wish.task):
-            if place is not None and place not in self._found:
+            if place is not None and place not in self.counts.found:
                 raise RequestError(f"no document has {place!r}", hint=f"they have: {known}")
-        if self._success is not None and self._success.metric not in self._measured:
+        measured = ", ".join(sorted(self.counts.measured)) or "nothing"
+        if self._success is not None and self._success.metric not in self.counts.measured:
             raise RequestError(
                 f"--success goes by the metric {self._success.metric!r}, which no document has",
-                hint=f"measured: {', '.join(sorted(self._measured)) or 'nothing'}; or --metric NAME=PLACE",
+                hint=f"measured: {measured}; or --metric NAME=PLACE",
             )
 
     def finish(self, path: str) -> None:
         """Fail where there is nothing to keep, or something that may not be left out."""
-        if self._n_bad and not self._wish.skip_bad:
-            more = self._n_bad - len(self._shown)
-            listed = "; ".join(self._shown) + (f"; and {more:,} more" if more else "")
-            noun = "document" if self._n_documents == 1 else "documents"
+        if self.counts.n_bad and not self._wish.skip_bad:
+            n_bad, n_all = self.counts.n_bad, self.counts.n_documents
+            more = n_bad - len(self.counts.shown)
+            listed = "; ".join(self.counts.shown) + (f"; and {more:,} more" if more else "")
+            noun = "document" if n_all == 1 else "documents"
             raise DataError(
-                f"{self._n_bad:,} of {self._n_documents:,} {noun} cannot be read as {self._name}: {listed}",
+                f"{n_bad:,} of {n_all:,} {noun} cannot be read as {self.name}: {listed}",
                 hint="leave such documents out and count them with --skip-bad",
             )
-        if not self._n_episodes:
-            reasons = "; ".join(f"{number:,} {reason}" for reason, number in sorted(self._left.items()))
-            raise NothingMatched(f"no episode in {path}", hint=reasons or f"nothing there is {self._name}")
+        if not self.counts.n_episodes:
+            reasons = "; ".join(f"{number:,} {reason}" for reason, number in sorted(self.counts.left.items()))
+            raise NothingMatched(f"no episode in {path}", hint=reasons or f"nothing there is {self.name}")
         self._refuse_unfound()
 
     def entry(self, path: str) -> LineageEntry:
         """What was done, as the lineage tells it."""
-        n_left = sum(self._left.values())
+        n_left = sum(self.counts.left.values())
         return LineageEntry(
             verb="import",
             arguments={
                 "path": path,
-                "format": self._name,
+                "format": self.name,
                 **self._wish.model_dump(mode="json", exclude_defaults=True, exclude={"format"}),
             },
-            n_episodes_in=self._n_episodes + n_left,
-            n_episodes_out=self._n_episodes,
-            n_steps_in=self._n_steps,
-            n_steps_out=self._n_steps,
+            n_episodes_in=self.counts.n_episodes + n_left,
+            n_episodes_out=self.counts.n_episodes,
+            n_steps_in=self.counts.n_steps,
+            n_steps_out=self.counts.n_steps,
             left=tuple(
-                Left(reason=reason, n_episodes=number) for reason, number in sorted(self._left.items())
+                Left(reason=reason, n_episodes=number) for reason, number in sorted(self.counts.left.items())
             ),
             done_at=datetime.now(UTC),
             trajkit_version=trajkit.__version__,
@@ -329,17 +368,17 @@ class Intake:
         """The account of it all."""
         return Imported(
             path=path,
-            format=self._name,
-            n_documents=self._n_documents,
-            n_episodes=self._n_episodes,
-            n_steps=self._n_steps,
-            n_exact=self._n_exact,
-            n_text_calls=self._n_text_calls,
-            left=dict(sorted(self._left.items())),
-            missing=dict(sorted(self._missing.items())),
-            unread=dict(sorted(self._unread.items())),
-            problems=tuple(self._shown),
-            places=self._places,
+            format=self.name,
+            n_documents=self.counts.n_documents,
+            n_episodes=self.counts.n_episodes,
+            n_steps=self.counts.n_steps,
+            n_exact=self.counts.n_exact,
+            n_text_calls=self.counts.n_text_calls,
+            left=dict(sorted(self.counts.left.items())),
+            missing=dict(sorted(self.counts.missing.items())),
+            unread=dict(sorted(self.counts.unread.items())),
+            problems=tuple(self.counts.shown),
+            places=self.counts.places,
             store=goal,
             digest=manifest.digest,
         )

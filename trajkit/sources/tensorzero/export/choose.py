@@ -31,7 +31,12 @@ from trajkit.store.layout import quoted
 
 N_CORES = os.cpu_count() or 2
 
-_LATER = "logged after the as-of time"
+LATER = "logged after the as-of time"
+OTHER_TIME = "another time"
+OTHER_NAME = "other functions or variants"
+ONLY_OWN_NAMES = "only TensorZero's own functions"
+OTHER_SHARD = "another shard"
+COPIES = "stored more than once"
 
 _BATCHES_AHEAD = 4
 
@@ -234,17 +239,13 @@ class Choice:
         self._are_steps_listed = False
         n_episodes, n_steps = kept_counts(self._connection)
         scope = self._scope
-        named = (
-            "other functions or variants"
-            if self._request.functions or self._request.variants
-            else "only TensorZero's own functions"
-        )
+        named = OTHER_NAME if self._request.functions or self._request.variants else ONLY_OWN_NAMES
         outside = (
-            (_LATER, scope.n_episodes_later, scope.n_steps_later),
-            ("another time", scope.n_episodes_other_time, scope.n_steps_other_time),
+            (LATER, scope.n_episodes_later, scope.n_steps_later),
+            (OTHER_TIME, scope.n_episodes_other_time, scope.n_steps_other_time),
             (named, scope.n_episodes_other_name, scope.n_steps_other_name),
-            ("another shard", *self._other_shards),
-            ("stored more than once", 0, self._n_copies),
+            (OTHER_SHARD, *self._other_shards),
+            (COPIES, 0, self._n_copies),
         )
         left = (Left(reason=reason, n_episodes=n, n_steps=m) for reason, n, m in outside if n or m)
         return Tally(

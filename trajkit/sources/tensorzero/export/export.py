@@ -120,7 +120,9 @@ def _decide(
         question = asked.question
         tally = choice.decide(question)
     if tally.n_episodes_kept == 0:
-        raise nothing_matched(workspace.connection, choice.conditions, tally.left, question)
+        error = nothing_matched(workspace.connection, choice.conditions, tally.left, question)
+        error.result = tally
+        raise error
     return running, tally
 
 
@@ -221,9 +223,9 @@ class _Export:
             with self._group_threads(), Workers(self._running, masked.update) as workers:
                 for groups in self._groups(pulled, "assembling", rerendering):
                     workers.give(functools.partial(make, groups, writer.next_number()))
-            self._refuse_unreadable()
+            n_unreadable = self._refuse_unreadable()
             left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
-            tally = tally.model_copy(update={"masked": left})
+            tally = tally.model_copy(update={"masked": left, "n_unreadable": n_unreadable})
             with self._workspace.without(
                 _LARGE_TABLES, n_rows=tally.n_steps_kept, memory_limit=CHECKING_MEMORY
             ) as connection:
@@ -266,10 +268,10 @@ class _Export:
         """Threads for assembly, which shares the cores with other work."""
         return self._workspace.threads(max(1, min(4, N_CORES // 2)))
 
-    def _refuse_unreadable(self) -> None:
-        """Raise when there are more unreadable rows than the request allows."""
+    def _refuse_unreadable(self) -> int:
+        """Return the number of unreadable rows; raise when the request allows fewer."""
         if not self._unreadable.reasons:
-            return
+            return 0
         rows = self._connection.execute(
             "SELECT inference_id::VARCHAR, reason FROM unreadable WHERE inference_id IN"
             " (SELECT inference_id FROM chosen_step UNION ALL SELECT feedback_id FROM feedback) ORDER BY 1"
@@ -281,6 +283,7 @@ class _Export:
                 f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'} cannot be read ({shown}{more})",
                 hint=f"--max-bad {len(rows)} keeps them, as steps that are not learned",
             )
+        return len(rows)
 
     def _forget_what_was_not_chosen(self) -> None:
         """List the steps, and drop the tables as long as the database: they are not needed from here on."""

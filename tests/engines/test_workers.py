@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trajkit.curation.workers import worked
+from trajkit.engines.workers import worked
 from trajkit.errors import RequestError, TrajkitError
 
 
@@ -77,7 +77,7 @@ def test_a_process_that_dies_is_told() -> None:
 
 SLEEPING = """
 import os, time
-from trajkit.curation.workers import worked
+from trajkit.engines.workers import worked
 
 def make():
     open(f"pid-{os.getpid()}", "a").close()

@@ -1,0 +1,70 @@
+"""Two nodes of a real Ray cluster on this machine; it takes seconds to start, so all its tests are here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engines import work
+from trajkit.engines.engine import Engine, engine_named
+from trajkit.errors import DataError
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.filterwarnings("default"),  # Ray's own
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes with one CPU each, without a dashboard."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        found.second = found.add_node(num_cpus=1)
+        ray.init(found.address, logging_level="warning", log_to_driver=False)
+        yield found
+    finally:
+        ray.shutdown()
+        found.shutdown()
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture
+def engine(cluster: Any) -> Engine:
+    found = engine_named("ray")
+    assert found is not None
+    return found
+
+
+def mapped(engine: Engine, function: Any, folder: Path, n: int = 3) -> dict[int, Any]:
+    items = [{"number": number, "folder": str(folder)} for number in range(n)]
+    return dict(engine.map(function, items, what="double", folder=folder / "job"))
+
+
+def test_every_item_is_done(engine: Engine, tmp_path: Path) -> None:
+    assert mapped(engine, work.double, tmp_path) == {0: 0, 1: 2, 2: 4}
+
+
+def test_an_error_names_the_shard_and_the_row(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"double, shard 3 of 3: episode 'e2', row 7") as caught:
+        mapped(engine, work.refuse_two, tmp_path)
+    assert caught.value.hint == "number it"
+
+
+def test_ray_starts_a_killed_task_again(engine: Engine, tmp_path: Path) -> None:
+    assert mapped(engine, work.die_once, tmp_path) == {0: 0, 1: 2, 2: 4}
+    assert (tmp_path / "died").exists()

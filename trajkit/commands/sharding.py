@@ -1,0 +1,137 @@
+"""The door `--on ENGINE`: one command's shards in several processes, and its result as if in one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Self, TypeAlias, TypeVar, get_type_hints
+
+from trajkit._core.console import Meter
+from trajkit._core.secrets import hidden, names_a_secret
+from trajkit._core.settings import STATE_FOLDER
+from trajkit.commands.options import Count, Option
+from trajkit.engines.engine import Engine, engine_named
+from trajkit.errors import RequestError
+
+Task = TypeVar("Task")
+Found = TypeVar("Found")
+
+On: TypeAlias = Annotated[str | None, Option(metavar="ENGINE")]
+"""What runs the shards of a command."""
+Workers: TypeAlias = Count | None
+"""How many shards run at a time."""
+
+
+class Shards:
+    """The division of a command among the processes of an engine. Use as a context manager.
+
+    The folder of the shards is removed when the block ends well. After an error it stays: the same command
+    finds there what is done.
+
+    Args:
+        engine: The engine.
+        what: What the command does, for progress and errors.
+        folder: A folder for tasks and files, which all processes see.
+    """
+
+    def __init__(self, engine: Engine, what: str, folder: Path) -> None:
+        self.n = engine.n_shards
+        self.folder = folder.absolute()
+        self._engine, self._what = engine, what
+        self._meter = Meter()
+
+    def __enter__(self) -> Self:
+        self._meter.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._meter.__exit__(kind, error, trace)
+        if error is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def map(self, function: Callable[[Task], Found], tasks: Sequence[Task]) -> list[Found]:
+        """Call a function with each task; see `trajkit._core.division.Division`."""
+        if not tasks:
+            return []
+        place = f"{function.__module__}:{function.__qualname__}"
+        taken, given = _kinds(function)
+        here = str(Path.cwd())
+        items = [
+            {"function": place, "folder": here, "task": taken.dump_python(task, mode="json")}
+            for task in tasks
+        ]
+        found: dict[int, Found] = {}
+        with contextlib.closing(self._run(items)) as results:
+            for index, result in results:
+                found[index] = given.validate_python(result)
+        return [found[index] for index in range(len(tasks))]
+
+    def _run(self, items: Sequence[dict[str, Any]]) -> Any:
+        return self._engine.map(
+            run_task, items, what=self._what, folder=self.folder, on_progress=self._meter.show
+        )
+
+
+def run_task(item: dict[str, Any]) -> Any:
+    """Run one task in the working folder of the command; what it takes and returns is JSON."""
+    module, _, name = item["function"].partition(":")
+    function = getattr(importlib.import_module(module), name)
+    taken, given = _kinds(function)
+    with contextlib.chdir(item["folder"]):
+        result = function(taken.validate_python(item["task"]))
+    return given.dump_python(result, mode="json")
+
+
+@functools.cache
+def _kinds(function: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """What turns the task of a function into JSON and back, and the same for its result."""
+    from pydantic import TypeAdapter
+
+    hints = get_type_hints(function)
+    given = hints.pop("return")
+    (taken,) = hints.values()
+    return TypeAdapter(taken), TypeAdapter(given)
+
+
+def engine_of(on: str | None, workers: int | None, *, shard: str | None = None) -> Engine | None:
+    """The engine that was asked for; None for this process alone.
+
+    Raises:
+        RequestError: There is no such engine, or a shard is named as well.
+    """
+    engine = engine_named(on, workers)
+    if engine is not None and shard is not None:
+        raise RequestError("--shard is one part, and --on runs all of them: leave one out")
+    return engine
+
+
+def shards_beside(engine: Engine, what: str, goal: Path) -> Shards:
+    """The division of a command that writes `goal`, with a folder beside that."""
+    goal = goal.absolute()
+    return Shards(engine, what, goal.with_name(f".{goal.name}.shards"))
+
+
+def shards_here(engine: Engine, what: str) -> Shards:
+    """The division of a command that writes nothing, with a folder among the files of trajkit."""
+    return Shards(engine, what, STATE_FOLDER / "shards" / what)
+
+
+def refuse_secrets(values: Iterable[tuple[str, str, str]]) -> None:
+    """Raise where an option has a secret: what the shards do is kept in files.
+
+    Args:
+        values: Options, names of their settings (or the options again), and values.
+    """
+    for option, name, value in values:
+        if names_a_secret(name) or hidden(value) != value:
+            raise RequestError(
+                f"{option} has a secret, and --on keeps the options of its shards in files",
+                hint="put it into an environment variable that the workers have",
+            )

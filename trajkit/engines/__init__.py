@@ -1,0 +1,1 @@
+"""Run the shards of a job: in processes of this machine, on Ray, or as a job array."""

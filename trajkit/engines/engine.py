@@ -1,0 +1,108 @@
+"""The engines by name: what runs the shards of a job, and where."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trajkit.engines import local, ray_cluster, slurm
+from trajkit.engines.job import Job, begun
+from trajkit.errors import RequestError
+
+OnProgress = Callable[[str, int, int | None], None]
+"""Gets what is being done, how many shards are done, and how many there are."""
+
+_HINT = "engines: local, ray, ray://HOST:PORT, slurm"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Runs the shards of a job. Made by `engine_named`."""
+
+    on: str
+    """Its name, such as `ray`."""
+    workers: int | None
+    """Most shards at a time; None for as many as the engine has room for."""
+    run: Callable[[Job, list[int], int | None], Iterator[int]]
+    """Runs tasks of a job, and yields each that is done."""
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards keep every worker busy, for jobs that can be cut anywhere."""
+        return self.workers or (os.cpu_count() or 1 if self.on == "local" else 32)
+
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        items: Sequence[Any],
+        *,
+        what: str,
+        folder: Path,
+        on_progress: OnProgress = lambda what, done, total: None,
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield the index and the result of each item, in the order in which they are done.
+
+        A job with the same function and items that was stopped continues: its results are kept in `folder`,
+        which the caller removes when it has used them. An item may be processed twice at the same time, so
+        the function writes files under temporary names and renames them (`trajkit._core.files.replacing`).
+
+        Args:
+            function: A function of a module. It raises a `TrajkitError` that names the file, the row or the
+                id; the shard is put before that.
+            items: One for each shard. Items and results are JSON: paths and small facts, never data. Paths
+                are absolute, and every worker sees the same files under them.
+            what: What the job does, such as `mask`; for progress and errors.
+            folder: Where the job is kept; every worker sees it.
+            on_progress: Gets the progress in shards, those of an earlier run included.
+
+        Raises:
+            TrajkitError: A shard failed, or a worker died.
+            ServiceError: The engine cannot be reached.
+            MissingExtra: Ray is not installed.
+        """
+        job = begun(function, items, what=what, folder=folder)
+        missing = job.missing()
+        job.forget_failures()
+        n_done = 0
+        for index in range(job.n):
+            if index not in missing:
+                n_done += 1
+                on_progress(what, n_done, job.n)
+                yield index, job.result(index)
+        if not missing:
+            return
+        for index in self.run(job, missing, self.workers):
+            n_done += 1
+            on_progress(what, n_done, job.n)
+            yield index, job.result(index)
+
+
+def engine_named(on: str | None, workers: int | None = None) -> Engine | None:
+    """Return an engine.
+
+    Args:
+        on: `local` for processes of this machine, `ray` for the Ray cluster of this machine (a new one where
+            none runs), `ray://HOST:PORT` for another, `slurm` for a job array. None without `workers` is this
+            process.
+        workers: Most shards at a time. None for one per core, or as many as the cluster has room for.
+
+    Returns:
+        None for this process: no engine is needed.
+
+    Raises:
+        RequestError: There is no such engine.
+    """
+    if workers is not None and workers < 1:
+        raise RequestError(f"{workers} workers; it takes 1 or more")
+    if on is None and workers is None:
+        return None
+    if on in (None, "local"):
+        return Engine("local", workers or os.cpu_count() or 1, local.run)
+    if on == "slurm":
+        return Engine(on, workers, slurm.run)
+    if on == "ray" or on.startswith("ray://"):
+        return Engine(on, workers, ray_cluster.at(on))
+    raise RequestError(f"no engine {on!r}", hint=_HINT)
