@@ -17,7 +17,7 @@ from trajkit.training.local.recipe import LocalRecipe, LoraRecipe, PlayRecipe
 if TYPE_CHECKING:
     from trajkit.commands.options import StoreLike
     from trajkit.commands.training_options import LocalOptions, TrainingOptions, ValidationOptions
-    from trajkit.training.job import TuneJob
+    from trajkit.training.job import JobData, TuneJob
     from trajkit.training.local.base_model import Sizes
     from trajkit.training.local.prepare import Prepared
     from trajkit.training.runs import Runs
@@ -95,7 +95,7 @@ def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
         yield from _preference_lines(prepared, recipe)
     else:
         yield from data_lines(job, prepared.leak, row=row, learned="learned")
-        yield from weight_lines(job.base, recipe, prepared.sizes)
+        yield from weight_lines(job.base, recipe, prepared.sizes, job.learned)
     n_rows = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps
     rows = "lines" if recipe.packing else f"{row}s"
     yield f"steps     {count(prepared.n_steps)} of {n_rows} {rows}, learning rate {recipe.learning_rate:g}"
@@ -108,17 +108,47 @@ def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
     yield "price     none: it runs on this machine"
 
 
-def weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]:
-    """What of a model is trained, and the memory that takes at least."""
-    from trajkit.training.local.base_model import least_memory
+def weight_lines(
+    base: str, recipe: LocalRecipe, sizes: Sizes, learned: JobData | None = None
+) -> Iterator[str]:
+    """What of a model is trained, the memory that takes, and whether there is as much.
+
+    Args:
+        base: The model.
+        recipe: How it is trained.
+        sizes: Its size.
+        learned: The rows; None where they are not known yet.
+    """
+    from trajkit.training.local.base_model import batch_memory, least_memory
 
     lora = recipe.lora
     kind = "all weights are trained" if lora is None else f"LoRA of rank {lora.r}, alpha {lora.lora_alpha:g}"
     trained, of = count(sizes.n_trainable), count(sizes.n_weights)
     yield f"model     {base}, {kind}"
     yield f"weights   {trained} of {of} are trained ({sizes.n_trainable / sizes.n_weights:.2%})"
-    least = size(least_memory(recipe, sizes))
-    yield f"memory    {least} for weights, gradients and optimizer; what a batch takes comes on top"
+    least, more = least_memory(recipe, sizes), None
+    if learned is not None:
+        n_rows = min(recipe.per_device_train_batch_size, learned.n_rows)
+        n_tokens = n_rows * (recipe.max_length if recipe.packing else learned.longest)
+        n_learned = n_tokens * learned.n_learned_tokens // max(1, learned.n_tokens)
+        more = batch_memory(sizes, n_tokens, n_learned)
+    if more is None:
+        yield f"memory    {size(least)} for weights, gradients and optimizer; what a batch takes comes on top"
+        return
+    yield f"memory    {size(least)} for weights, gradients and optimizer, about {size(more)} for a batch"
+    free = _free_memory()
+    if free is not None and least + more > free:
+        ways = "--auto-batch halves the batch; --set gradient_checkpointing=true computes more and keeps less"
+        yield f"          that is more than the {size(free)} that are free here: {ways}"
+
+
+def _free_memory() -> int | None:
+    """Bytes that are free: of the GPU, else of the machine; None when unknown."""
+    from trajkit._core.lazy import need
+    from trajkit.commands.checkup.machine import memory_bytes
+
+    cuda = need("torch", extra="local").cuda
+    return int(cuda.mem_get_info()[0]) if cuda.is_available() else memory_bytes()[1]
 
 
 def _preference_lines(prepared: Prepared, recipe: DpoRecipe | KtoRecipe) -> Iterator[str]:

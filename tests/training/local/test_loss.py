@@ -92,7 +92,7 @@ def test_the_loss_in_pieces_is_that_of_all_logits(
     expected.backward()
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
-    monkeypatch.setattr("trajkit.training.local.loss._LOGITS_AT_ONCE", 3 * 64)  # three tokens at a time
+    monkeypatch.setattr("trajkit.training.local.loss.LOGITS_AT_ONCE", 3 * 64)  # three tokens at a time
     found = weighted_loss(model, batch)
     found.total.backward()
     assert found.total.item() == pytest.approx(expected.item(), rel=1e-5)

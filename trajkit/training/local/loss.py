@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from trajkit._core.lazy import need
 
-_LOGITS_AT_ONCE = 1 << 26
+LOGITS_AT_ONCE = 1 << 26
 """As 32-bit numbers they take 268 MB."""
 
 
@@ -75,7 +75,7 @@ def cross_entropies(model: Any, batch: dict[str, Any], predicts: Any, targets: A
         handle.remove()
     if not is_plain:
         return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
-    n_at_once = max(1, _LOGITS_AT_ONCE // len(head.weight))
+    n_at_once = max(1, LOGITS_AT_ONCE // len(head.weight))
     return torch.nn.functional.linear_cross_entropy(
         states[0].to(head.weight.dtype),
         head.weight,
