@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from trajkit._core.console import Meter, count, is_open, size
+from trajkit._core.console import Meter, count, is_open, size, talk
 from trajkit.commands.launch import carry_out, data_lines
 from trajkit.commands.local_model import first_model
 from trajkit.commands.request import given_fields, nested, picked, recipe
 from trajkit.commands.sides import learned_by, sides, unless_used
+from trajkit.errors import RequestError
+from trajkit.schema.base import JsonObject
 from trajkit.training.local.preference_recipe import RECIPES, DpoRecipe, KtoRecipe
 from trajkit.training.local.recipe import LocalRecipe, LoraRecipe, PlayRecipe
 
@@ -32,7 +34,7 @@ _WIDEST = 4 / 3
 
 def train_here(
     method: Literal["sft", "dpo", "kto"],
-    model: str | Path,
+    model: str | Path | None,
     options: _Options,
     fields: Mapping[str, Any] | None = None,
 ) -> TuneJob:
@@ -40,7 +42,7 @@ def train_here(
 
     Args:
         method: `sft`, `dpo` or `kto`.
-        model: The model to start from.
+        model: The model to start from; None for that of `--config`.
         options: The options of the command.
         fields: Further fields of the recipe.
 
@@ -56,10 +58,11 @@ def train_here(
     from trajkit.training.runs import Runs
 
     runs = Runs(Path(options["runs"]))
-    base = first_model(str(model), Path(options["runs"]))
     kind: type[LocalRecipe] = LocalRecipe if method == "sft" else RECIPES[method]
-    given = given_fields(options, kind) | {"lora": given_fields(options, LoraRecipe)} | dict(fields or {})
-    wanted = recipe(kind, nested(options["set"], given))
+    lora = given_fields(options, LoraRecipe)
+    given = {**given_fields(options, kind), **({"lora": lora} if lora else {}), **(fields or {})}
+    base, elsewhere = _model_and_settings(model, options)
+    wanted = recipe(kind, nested(options["set"], _over(elsewhere, given)))
     learned = learned_by(method, options["train"])
     check_model(base)  # before anything is written for it
     with unless_used(runs) as made:
@@ -83,6 +86,30 @@ def train_here(
             start=begin,
             n_steps=prepared.n_steps,
         )
+
+
+def _model_and_settings(model: str | Path | None, options: _Options) -> tuple[str, JsonObject]:
+    """The model, and the fields of the recipe that `--preset` and `--config` give."""
+    from trajkit.training.local.settings import preset_fields, read_settings
+
+    file, preset = options["config"], options["preset"]
+    said = None if file is None else read_settings(Path(file))
+    name = model if model is not None or said is None else said.base_model
+    if name is None:
+        raise RequestError("which model is tuned?", hint="--model, or base_model in the file of --config")
+    base = first_model(str(name), Path(options["runs"]))
+    if said is not None and said.ignored:
+        talk(f"note: {file} says {', '.join(said.ignored)}, which options of this command say")
+    found = {} if preset is None else preset_fields(preset, base)
+    return base, found if said is None else _over(found, said.recipe)
+
+
+def _over(below: JsonObject, above: JsonObject) -> JsonObject:
+    """Fields of a recipe, and those that go before them; of the adapter each on its own."""
+    fields = {**below, **above}
+    if isinstance(one := below.get("lora"), dict) and isinstance(other := above.get("lora"), dict):
+        fields["lora"] = {**one, **other}
+    return fields
 
 
 def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:

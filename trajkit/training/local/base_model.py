@@ -167,7 +167,7 @@ def _n_stored(model: Any) -> float:
     )  # else it looks for packed rows
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(input_ids=tokens, attention_mask=mask, use_cache=False, logits_to_keep=1)
-    return sum(storage.nbytes() for storage in list(stored.values())[n_weights:])
+    return float(sum(storage.nbytes() for storage in list(stored.values())[n_weights:]))
 
 
 def _positions(config: Any) -> int | None:
