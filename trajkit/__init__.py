@@ -37,7 +37,7 @@ JOBS = {
     "Deploy": ("try", "serve", "register", "lineage"),
     "Measure": ("evaluate", "report"),
     "Share": ("push",),
-    "Set up": ("run", "doctor", "completion"),
+    "Set up": ("run", "doctor", "random-model", "completion"),
 }
 """The commands of the command line by job, in the order in which they are used."""
 
@@ -76,6 +76,7 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.pull import pull as pull
     from trajkit.commands.push import push as push
     from trajkit.commands.query import query as query
+    from trajkit.commands.random_model import random_model as random_model
     from trajkit.commands.receive import receive as receive
     from trajkit.commands.redact import redact as redact
     from trajkit.commands.register import register as register

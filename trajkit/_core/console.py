@@ -12,7 +12,9 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 _is_open = False
 _is_quiet = False
 _json_rows: TextIO | None = None
+_LOGGED_EVERY_S = 30.0
 
 
 class Styled(NamedTuple):
@@ -266,9 +269,12 @@ def is_terminal() -> bool:
 
 
 class Meter:
-    """A progress line on stderr that is gone afterwards; nothing at all where stderr is not a terminal."""
+    """A progress line on stderr that is gone afterwards; where stderr is no terminal, a line now and then."""
 
     def __init__(self) -> None:
+        self._first: tuple[int | None, int, float] | None = None
+        """Total, done and seconds of the monotonic clock when the count began."""
+        self._said_s = time.monotonic()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
@@ -314,3 +320,15 @@ class Meter:
         """Say what is being done, how much of it is done, and of how much (None when unknown)."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=visible(what), completed=n_done, total=n_total)
+            return
+        now_s = time.monotonic()
+        if self._first is None or self._first[0] != n_total:
+            self._first = (n_total, n_done, now_s)
+        if _is_open and now_s - self._said_s >= _LOGGED_EVERY_S:
+            self._said_s = now_s
+            _, n_before, begun_s = self._first
+            of, left = "" if n_total is None else f" of {count(n_total)}", ""
+            if n_total is not None and n_done > n_before:
+                left_s = (now_s - begun_s) * (n_total - n_done) / (n_done - n_before)
+                left = f", about {timedelta(seconds=round(left_s))} left"
+            talk(f"{what}  {count(n_done)}{of}{left}")

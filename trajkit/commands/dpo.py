@@ -37,7 +37,9 @@ class Local(PairOptions, ValidationOptions, PreferenceOptions, TrainingOptions, 
 
 
 @flattened(DpoRecipe, LoraRecipe)
-def dpo_local(*, model: Annotated[Place, Option(metavar="DIR|ID")], **options: Unpack[Local]) -> TuneJob:
+def dpo_local(
+    *, model: Annotated[Place | None, Option(metavar="DIR|ID")] = None, **options: Unpack[Local]
+) -> TuneJob:
     """Tune a model on this machine: the better answer of each pair becomes more probable than the worse one.
 
     The pairs are those of `trajkit pairs`. Both answers are measured against the model that the training
@@ -46,7 +48,8 @@ def dpo_local(*, model: Annotated[Place, Option(metavar="DIR|ID")], **options: U
     a recipe also has loss_weights=[1,0.2], ld_alpha=0.5 and use_weighting=true.
 
     Args:
-        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`.
+        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`. Default:
+            that of --config.
 
     Raises:
         RequestError: A value cannot be, or there are no pairs.

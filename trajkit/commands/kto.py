@@ -31,7 +31,9 @@ class Local(ValidationOptions, PreferenceOptions, TrainingOptions, total=False):
 
 
 @flattened(KtoRecipe, LoraRecipe)
-def kto_local(*, model: Annotated[Place, Option(metavar="DIR|ID")], **options: Unpack[Local]) -> TuneJob:
+def kto_local(
+    *, model: Annotated[Place | None, Option(metavar="DIR|ID")] = None, **options: Unpack[Local]
+) -> TuneJob:
     """Tune a model on this machine: good answers become more probable, and bad ones less.
 
     Answers need no partner: those of a store are good where their episode succeeded (or where --good says so)
@@ -40,7 +42,8 @@ def kto_local(*, model: Annotated[Place, Option(metavar="DIR|ID")], **options: U
     which has a process of its own.
 
     Args:
-        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`.
+        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`. Default:
+            that of --config.
 
     Raises:
         RequestError: A value cannot be.

@@ -6,18 +6,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from trajkit._core.console import Meter, count, is_open, size
+from trajkit._core.console import Meter, count, is_open, size, talk
 from trajkit.commands.launch import carry_out, data_lines
 from trajkit.commands.local_model import first_model
 from trajkit.commands.request import given_fields, nested, picked, recipe
 from trajkit.commands.sides import learned_by, sides, unless_used
+from trajkit.errors import RequestError
+from trajkit.schema.base import JsonObject
 from trajkit.training.local.preference_recipe import RECIPES, DpoRecipe, KtoRecipe
 from trajkit.training.local.recipe import LocalRecipe, LoraRecipe, PlayRecipe
 
 if TYPE_CHECKING:
     from trajkit.commands.options import StoreLike
     from trajkit.commands.training_options import LocalOptions, TrainingOptions, ValidationOptions
-    from trajkit.training.job import TuneJob
+    from trajkit.training.job import JobData, TuneJob
     from trajkit.training.local.base_model import Sizes
     from trajkit.training.local.prepare import Prepared
     from trajkit.training.runs import Runs
@@ -32,7 +34,7 @@ _WIDEST = 4 / 3
 
 def train_here(
     method: Literal["sft", "dpo", "kto"],
-    model: str | Path,
+    model: str | Path | None,
     options: _Options,
     fields: Mapping[str, Any] | None = None,
 ) -> TuneJob:
@@ -40,7 +42,7 @@ def train_here(
 
     Args:
         method: `sft`, `dpo` or `kto`.
-        model: The model to start from.
+        model: The model to start from; None for that of `--config`.
         options: The options of the command.
         fields: Further fields of the recipe.
 
@@ -56,10 +58,11 @@ def train_here(
     from trajkit.training.runs import Runs
 
     runs = Runs(Path(options["runs"]))
-    base = first_model(str(model), Path(options["runs"]))
     kind: type[LocalRecipe] = LocalRecipe if method == "sft" else RECIPES[method]
-    given = given_fields(options, kind) | {"lora": given_fields(options, LoraRecipe)} | dict(fields or {})
-    wanted = recipe(kind, nested(options["set"], given))
+    lora = given_fields(options, LoraRecipe)
+    given = {**given_fields(options, kind), **({"lora": lora} if lora else {}), **(fields or {})}
+    base, elsewhere = _model_and_settings(model, options)
+    wanted = recipe(kind, nested(options["set"], _over(elsewhere, given)))
     learned = learned_by(method, options["train"])
     check_model(base)  # before anything is written for it
     with unless_used(runs) as made:
@@ -85,6 +88,30 @@ def train_here(
         )
 
 
+def _model_and_settings(model: str | Path | None, options: _Options) -> tuple[str, JsonObject]:
+    """The model, and the fields of the recipe that `--preset` and `--config` give."""
+    from trajkit.training.local.settings import preset_fields, read_settings
+
+    file, preset = options["config"], options["preset"]
+    said = None if file is None else read_settings(Path(file))
+    name = model if model is not None or said is None else said.base_model
+    if name is None:
+        raise RequestError("which model is tuned?", hint="--model, or base_model in the file of --config")
+    base = first_model(str(name), Path(options["runs"]))
+    if said is not None and said.ignored:
+        talk(f"note: {file} says {', '.join(said.ignored)}, which options of this command say")
+    found = {} if preset is None else preset_fields(preset, base)
+    return base, found if said is None else _over(found, said.recipe)
+
+
+def _over(below: JsonObject, above: JsonObject) -> JsonObject:
+    """Fields of a recipe, and those that go before them; of the adapter each on its own."""
+    fields = {**below, **above}
+    if isinstance(one := below.get("lora"), dict) and isinstance(other := above.get("lora"), dict):
+        fields["lora"] = {**one, **other}
+    return fields
+
+
 def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
     job = prepared.job
     if not prepared.is_new:
@@ -95,7 +122,7 @@ def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
         yield from _preference_lines(prepared, recipe)
     else:
         yield from data_lines(job, prepared.leak, row=row, learned="learned")
-        yield from weight_lines(job.base, recipe, prepared.sizes)
+        yield from weight_lines(job.base, recipe, prepared.sizes, job.learned)
     n_rows = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps
     rows = "lines" if recipe.packing else f"{row}s"
     yield f"steps     {count(prepared.n_steps)} of {n_rows} {rows}, learning rate {recipe.learning_rate:g}"
@@ -108,17 +135,47 @@ def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
     yield "price     none: it runs on this machine"
 
 
-def weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]:
-    """What of a model is trained, and the memory that takes at least."""
-    from trajkit.training.local.base_model import least_memory
+def weight_lines(
+    base: str, recipe: LocalRecipe, sizes: Sizes, learned: JobData | None = None
+) -> Iterator[str]:
+    """What of a model is trained, the memory that takes, and whether there is as much.
+
+    Args:
+        base: The model.
+        recipe: How it is trained.
+        sizes: Its size.
+        learned: The rows; None where they are not known yet.
+    """
+    from trajkit.training.local.base_model import batch_memory, least_memory
 
     lora = recipe.lora
     kind = "all weights are trained" if lora is None else f"LoRA of rank {lora.r}, alpha {lora.lora_alpha:g}"
     trained, of = count(sizes.n_trainable), count(sizes.n_weights)
     yield f"model     {base}, {kind}"
     yield f"weights   {trained} of {of} are trained ({sizes.n_trainable / sizes.n_weights:.2%})"
-    least = size(least_memory(recipe, sizes))
-    yield f"memory    {least} for weights, gradients and optimizer; what a batch takes comes on top"
+    least, more = least_memory(recipe, sizes), None
+    if learned is not None:
+        n_rows = min(recipe.per_device_train_batch_size, learned.n_rows)
+        n_tokens = n_rows * (recipe.max_length if recipe.packing else learned.longest)
+        n_learned = n_tokens * learned.n_learned_tokens // max(1, learned.n_tokens)
+        more = batch_memory(sizes, n_tokens, n_learned)
+    if more is None:
+        yield f"memory    {size(least)} for weights, gradients and optimizer; what a batch takes comes on top"
+        return
+    yield f"memory    {size(least)} for weights, gradients and optimizer, about {size(more)} for a batch"
+    free = _free_memory()
+    if free is not None and least + more > free:
+        ways = "--auto-batch halves the batch; --set gradient_checkpointing=true computes more and keeps less"
+        yield f"          that is more than the {size(free)} that are free here: {ways}"
+
+
+def _free_memory() -> int | None:
+    """Bytes that are free: of the GPU, else of the machine; None when unknown."""
+    from trajkit._core.lazy import need
+    from trajkit.commands.checkup.machine import memory_bytes
+
+    cuda = need("torch", extra="local").cuda
+    return int(cuda.mem_get_info()[0]) if cuda.is_available() else memory_bytes()[1]
 
 
 def _preference_lines(prepared: Prepared, recipe: DpoRecipe | KtoRecipe) -> Iterator[str]:

@@ -41,7 +41,9 @@ class Local(StoreOptions, ValidationOptions, LengthOptions, LocalOptions, Traini
 
 
 @flattened(LocalRecipe, LoraRecipe)
-def sft_local(*, model: Annotated[Place, Option(metavar="DIR|ID")], **options: Unpack[Local]) -> TuneJob:
+def sft_local(
+    *, model: Annotated[Place | None, Option(metavar="DIR|ID")] = None, **options: Unpack[Local]
+) -> TuneJob:
     """Tune a model on this machine: LoRA with transformers and peft.
 
     Each answer's loss counts by its weight in the store; nothing else of a row is learned, and nothing is
@@ -49,7 +51,8 @@ def sft_local(*, model: Annotated[Place, Option(metavar="DIR|ID")], **options: U
     own. The same data, model and recipe are never trained twice: the job that is there is shown.
 
     Args:
-        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`.
+        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`. Default:
+            that of --config.
 
     Raises:
         RequestError: A value cannot be.

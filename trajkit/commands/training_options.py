@@ -90,6 +90,10 @@ class LocalOptions(ModelOptions, total=False):
     """Batches in a step of the optimizer."""
     max_length: int | None
     """Most tokens of a row; a longer one is an error."""
+    config: Annotated[Place | None, Option(metavar="FILE")]
+    """Settings in YAML, by axolotl's names. Options that differ from their defaults go before them."""
+    preset: Annotated[str | None, Option(metavar="NAME")]
+    """Settings that suit a family of models: llama or qwen. A file and options go before them."""
 
 
 class PreferenceOptions(LocalOptions, total=False):

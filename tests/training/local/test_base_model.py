@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from trajkit.errors import MissingExtra, RequestError
-from trajkit.training.local.base_model import count, least_memory, load_base, measured, settled
+from trajkit.training.local.base_model import (
+    batch_memory,
+    count,
+    least_memory,
+    load_base,
+    measured,
+    settled,
+)
 from trajkit.training.local.optimizer import check_optimizer
 from trajkit.training.local.recipe import LocalRecipe
 
@@ -44,6 +51,38 @@ def test_the_least_memory_is_counted(base: str) -> None:
     assert least_memory(recipe, sizes) == 16 * sizes.n_weights  # weight, gradient, two moments: 4 bytes each
     sgd = recipe.model_copy(update={"optim": "sgd"})
     assert least_memory(sgd, sizes) == 8 * sizes.n_weights
+
+
+def stored_bytes(model: Any, n_tokens: int) -> int:
+    """What a forward pass of a row keeps for the gradient, besides weights."""
+    import torch
+
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, Any] = {}
+
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    model.train()
+    tokens = torch.arange(n_tokens)[None] % 200
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(input_ids=tokens, position_ids=torch.arange(n_tokens)[None], use_cache=False, logits_to_keep=1)
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 4}])
+def test_the_memory_of_a_batch_is_known_before_it_is_there(base: str, lora: dict[str, Any] | None) -> None:
+    recipe = LocalRecipe.model_validate({"lora": lora})
+    predicted = batch_memory(measured(base, recipe), 256, n_learned=0)
+    assert predicted == pytest.approx(stored_bytes(load_base(base, recipe), 256), rel=0.15)
+    sparing = measured(base, recipe.model_copy(update={"gradient_checkpointing": True}))
+    fewer = batch_memory(sparing, 256, n_learned=0)
+    assert predicted is not None
+    assert fewer is not None
+    assert fewer < 0.8 * predicted  # the tiny model has two layers, and one of them is whole
 
 
 def test_layers_that_are_not_there_are_named_before_anything_starts(base: str, tmp_path: Path) -> None:

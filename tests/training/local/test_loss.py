@@ -46,25 +46,58 @@ def test_packing_does_not_change_the_loss(make_model: Callable[[], Any], table: 
     assert packed.weight.item() == pytest.approx(alone.weight.item(), rel=1e-6)
 
 
-class Fixed:
+def fixed(probabilities: list[float]) -> Any:
     """A model that gives every token a probability of its own, whatever came before."""
+    import torch
+    import transformers
 
-    def __init__(self, probabilities: list[float]) -> None:
-        import torch
-
-        self._logits = torch.tensor(probabilities).log()
-
-    def __call__(self, *, input_ids: Any, **_: Any) -> Any:
-        logits = self._logits.expand(*input_ids.shape, len(self._logits))
-        return type("Output", (), {"logits": logits})
+    config = transformers.LlamaConfig(
+        vocab_size=len(probabilities), hidden_size=2, intermediate_size=2, num_hidden_layers=1,
+        num_attention_heads=1,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config)
+    model.lm_head = torch.nn.Linear(2, len(probabilities))
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+        model.lm_head.bias.copy_(torch.tensor(probabilities).log())
+    return model
 
 
 def test_the_loss_is_the_weighted_mean_by_hand() -> None:
     table = pa.table({"input_ids": [[0, 1, 2], [1, 0]], "weights": [[9.0, 0.5, 0.0], [0.0, 2.0]]})
-    loss = weighted_loss(Fixed([0.5, 0.25, 0.25]), all_of(TokenRows(table)))
+    loss = weighted_loss(fixed([0.5, 0.25, 0.25]), all_of(TokenRows(table)))
     # the first token of a row is told by nothing; 0.5 on a token of p 1/4, 2 on one of p 1/2
     assert loss.weight.item() == 2.5
     assert loss.total.item() == pytest.approx(0.5 * math.log(4) + 2 * math.log(2))
+
+
+@pytest.mark.parametrize("family", ["Llama", "Gemma2"])  # Gemma 2 caps its logits after the output layer
+def test_the_loss_in_pieces_is_that_of_all_logits(
+    family: str, table: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, head_dim=8, initializer_range=0.5,
+    )  # fmt: skip
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    batch = all_of(TokenRows(table, bins_of(table)))
+    batch["input_ids"] %= 64
+    logits = logits_of(model, batch)[:, :-1].flatten(0, 1)
+    every = torch.nn.functional.cross_entropy(logits, batch["input_ids"][:, 1:].flatten(), reduction="none")
+    expected = (every * batch["weights"][:, 1:].flatten()).sum()
+    expected.backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    monkeypatch.setattr("trajkit.training.local.loss.LOGITS_AT_ONCE", 3 * 64)  # three tokens at a time
+    found = weighted_loss(model, batch)
+    found.total.backward()
+    assert found.total.item() == pytest.approx(expected.item(), rel=1e-5)
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        assert torch.allclose(parameter.grad, gradient, rtol=1e-3, atol=1e-4)
 
 
 def test_accumulated_batches_are_divided_by_all_their_weights(

@@ -63,7 +63,7 @@ def _share_of_threads() -> float | None:
 
 
 def _memory() -> Check:
-    total, available = _memory_bytes()
+    total, available = memory_bytes()
     if total is None:
         return well("memory", "unknown on this system")
     said = f"{_gigabytes(total)}" + (f", {_gigabytes(available)} free" if available is not None else "")
@@ -73,7 +73,7 @@ def _memory() -> Check:
     return well("memory", said, **facts)
 
 
-def _memory_bytes() -> tuple[int | None, int | None]:
+def memory_bytes() -> tuple[int | None, int | None]:
     """All of it and what is free of it, in bytes, of the container where that has less; None when unknown."""
     if _MEMINFO.is_file():
         lines = (line.partition(":") for line in _MEMINFO.read_text(encoding="ascii").splitlines())

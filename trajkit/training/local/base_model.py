@@ -9,7 +9,10 @@ from trajkit._core.lazy import need
 from trajkit._core.samples import pretrained
 from trajkit.errors import RequestError
 from trajkit.models.generation.old_names import old_names
+from trajkit.training.local.loss import LOGITS_AT_ONCE
 from trajkit.training.local.recipe import LocalRecipe, LoraRecipe
+
+_SHORT = 8
 
 
 class Sizes(NamedTuple):
@@ -23,6 +26,8 @@ class Sizes(NamedTuple):
     """Context length in tokens; None where its configuration does not give it."""
     n_vocabulary: int
     """Size of its vocabulary."""
+    n_bytes_per_token: int | None = None
+    """What is stored of each token of a batch for the gradient; None where it cannot be counted."""
 
 
 def settled(base: str) -> str:
@@ -93,12 +98,13 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
     except (OSError, ValueError) as error:
         raise _no_model(base, error) from error
     n_weights, n_trainable = count(model)
+    n_stored = _stored_per_token(model, recipe)
     if recipe.lora is not None and recipe.lora.use_dora:
         n_more = sum(
             module.lora_B["default"].out_features for module in model.modules() if hasattr(module, "lora_B")
         )
         n_weights, n_trainable = n_weights + n_more, n_trainable + n_more
-    return Sizes(n_weights, n_trainable, _positions(config), config.get_text_config().vocab_size)
+    return Sizes(n_weights, n_trainable, _positions(config), config.get_text_config().vocab_size, n_stored)
 
 
 def least_memory(recipe: LocalRecipe, sizes: Sizes) -> int:
@@ -107,6 +113,61 @@ def least_memory(recipe: LocalRecipe, sizes: Sizes) -> int:
     # adapters have 32 bits per weight, and so does a model whose weights are all trained
     per_trained = 4 + 4 + (8 if recipe.optim.startswith("adam") else 2 if "8bit" in recipe.optim else 0)
     return round((sizes.n_weights - sizes.n_trainable) * per_weight + sizes.n_trainable * per_trained)
+
+
+def batch_memory(sizes: Sizes, n_tokens: int, n_learned: int) -> int | None:
+    """Return the bytes that a batch takes besides `least_memory`; None where they cannot be counted.
+
+    Args:
+        sizes: The model.
+        n_tokens: Tokens of the batch, with its padding.
+        n_learned: Tokens of it that are learned.
+    """
+    if sizes.n_bytes_per_token is None:
+        return None
+    n_logits = min(n_learned * sizes.n_vocabulary, LOGITS_AT_ONCE)
+    return n_tokens * sizes.n_bytes_per_token + 2 * 4 * n_logits  # the logits, and their softmax
+
+
+def _stored_per_token(model: Any, recipe: LocalRecipe) -> int | None:
+    """Count the bytes that a model on the device `meta` stores of each token until its gradient is computed.
+
+    The model's own code runs on a short row without values. The count grows with the tokens alone, because
+    attention stores no scores (Dao et al. 2022, "FlashAttention"); `meta` stores them: hence the short row.
+    With checkpoints, one layer at a time has all that it would have without (Chen et al. 2016, "Training deep
+    nets with sublinear memory cost").
+    """
+    model.train()
+    try:
+        n_bytes = _n_stored(model)
+        if recipe.gradient_checkpointing:
+            model.activation_checkpointing_enable()
+            model.enable_input_require_grads()
+            n_bytes = _n_stored(model) + n_bytes / model.config.get_text_config().num_hidden_layers
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):  # its code asks for values
+        return None
+    return round(n_bytes / _SHORT * (1.0 if precision(recipe) == "fp32" else 0.5))
+
+
+def _n_stored(model: Any) -> float:
+    torch = need("torch", extra="local")
+    stored: dict[int, Any] = {}
+
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        stored[storage._cdata] = storage  # kept, so that no other one gets its address
+        return tensor
+
+    for parameter in model.parameters():
+        keep(parameter)
+    n_weights = len(stored)
+    tokens = torch.zeros((1, _SHORT), dtype=torch.long, device="meta")
+    mask = torch.ones(
+        (1, 1, _SHORT, _SHORT), dtype=torch.bool, device="meta"
+    )  # else it looks for packed rows
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(input_ids=tokens, attention_mask=mask, use_cache=False, logits_to_keep=1)
+    return float(sum(storage.nbytes() for storage in list(stored.values())[n_weights:]))
 
 
 def _positions(config: Any) -> int | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 from trajkit._core.lazy import need
+
+LOGITS_AT_ONCE = 1 << 26
+"""As 32-bit numbers they take 268 MB."""
 
 
 class WeightedLoss(NamedTuple):
@@ -35,11 +39,65 @@ def weighted_loss(model: Any, batch: dict[str, Any]) -> WeightedLoss:
         batch: A batch of `collate`.
     """
     torch = need("torch", extra="local")
-    logits = logits_of(model, batch)
     weights = batch["weights"][:, 1:]
     is_learned = weights != 0
-    # only learned tokens: often few of all tokens, and the vocabulary dimension is large
-    found = torch.nn.functional.cross_entropy(
-        logits[:, :-1][is_learned].float(), batch["input_ids"][:, 1:][is_learned], reduction="none"
-    )
+    predicts = torch.nn.functional.pad(is_learned, (0, 1))
+    found = cross_entropies(model, batch, predicts, batch["input_ids"][:, 1:][is_learned])
     return WeightedLoss((found * weights[is_learned]).sum(), weights.sum())
+
+
+def cross_entropies(model: Any, batch: dict[str, Any], predicts: Any, targets: Any) -> Any:
+    """Return the cross-entropy of each target in nats, [targets], without keeping its logits.
+
+    The logits of all tokens would often take more memory than the rest of the model: few tokens are learned,
+    and the vocabulary is large. So the output layer sees only the states that predict a target, and torch
+    applies it piece by piece, computing each piece again for its gradient.
+
+    Args:
+        model: A causal language model.
+        batch: A batch of `collate`.
+        predicts: The tokens before the targets, booleans [lines, tokens].
+        targets: Token ids, int64 [targets].
+    """
+    torch = need("torch", extra="local")
+    head = getattr(model, "module", model).get_output_embeddings()  # `module`: of several processes
+    is_plain = type(head) is torch.nn.Linear and not _changes_logits(model)
+    states: list[Any] = []
+
+    def select(head: Any, inputs: tuple[Any, ...]) -> tuple[Any]:
+        states.append(inputs[0][predicts])
+        return (states[0][:1] if is_plain else states[0],)
+
+    handle = head.register_forward_pre_hook(select)
+    try:
+        logits = logits_of(model, batch)
+    finally:
+        handle.remove()
+    if not is_plain:
+        return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+    n_at_once = max(1, LOGITS_AT_ONCE // len(head.weight))
+    return torch.nn.functional.linear_cross_entropy(
+        states[0].to(head.weight.dtype),
+        head.weight,
+        targets,
+        linear_bias=head.bias,
+        reduction="none",
+        options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=n_at_once),
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def _changes_logits(model: Any) -> bool:
+    """Whether a model changes what its output layer gives, such as by capping it (Gemma 2)."""
+    torch = need("torch", extra="local")
+    head = getattr(model, "module", model).get_output_embeddings()
+    given: list[Any] = []
+    handle = head.register_forward_hook(lambda head, inputs, output: given.append(output))
+    try:
+        with torch.no_grad():
+            # several: the state of a padding token may be 0, which no cap changes
+            tokens = torch.arange(min(8, len(head.weight)), device=head.weight.device)[None]
+            logits = logits_of(model, {"input_ids": tokens, "position_ids": tokens})
+    finally:
+        handle.remove()
+    return not torch.equal(given[0].float(), logits.float())
