@@ -76,7 +76,7 @@ def draw_control(derivation: Derivation, *, kept: str, barred: str, seed: int) -
 
 
 def write_control(
-    derivation: Derivation, goal: Path, *, amount: Amount, chosen: Manifest, seed: int
+    derivation: Derivation, goal: Path, *, amount: Amount, chosen: Manifest, arguments: JsonObject
 ) -> Manifest:
     """Write the control that `draw_control` drew.
 
@@ -85,7 +85,7 @@ def write_control(
         goal: Path of the selection.
         amount: Result of `draw_control`.
         chosen: The manifest of the selection.
-        seed: Seed of the random order.
+        arguments: Those of the selection.
 
     Raises:
         StoreError: The control's path exists, or cannot be written.
@@ -94,12 +94,14 @@ def write_control(
         control_goal(goal),
         verb="control",
         arguments={
-            "of": chosen.digest,
-            "seed": seed,
-            "unit": amount.unit,
-            "n_chosen": amount.chosen,
-            "n_drawn": amount.drawn,
-            "n_episodes_both": amount.n_both,
+            **arguments,
+            "result": {
+                "of": chosen.digest,
+                "unit": amount.unit,
+                "n_chosen": amount.chosen,
+                "n_drawn": amount.drawn,
+                "n_episodes_both": amount.n_both,
+            },
         },
         kept=_DRAWN,
         left=_left(derivation),

@@ -37,6 +37,7 @@ def import_files(
     success: Success | None = None,
     on_progress: Callable[[str, int, int | None], None] = lambda _what, _done, _total: None,
     read: Callable[[str, str, Wish], Iterator[Found | Unread]] | None = None,
+    pulled: JsonObject | None = None,
 ) -> tuple[Imported, LineageEntry]:
     """Read a file, a folder or what is at a URL into a new store. Memory holds one document, and the ids.
 
@@ -46,6 +47,7 @@ def import_files(
         wish: How to read it.
         success: `wish.success`, taken apart.
         on_progress: Told how many documents were seen.
+        pulled: Options of the `pull` that brought the files; None for an import.
         read: Reads what is at a place, of a format; None for `found_at`, which reads all of it.
 
     Raises:
@@ -74,7 +76,7 @@ def import_files(
                 else:
                     spool.add_rows(taken)
         intake.finish(path)
-        entry = intake.entry(path)
+        entry = intake.entry(path, pulled)
         facts: JsonObject = {"format": name, "path": path}
         with StoreWriter(goal, kind="import", metrics=spool.metrics(), source=facts) as writer:
             for part in spool.parts(spool.metrics()):
