@@ -93,8 +93,8 @@ def forget(
     For deletion requests. Episodes of their sub-agents go with them. New stores are written below -o under
     their old names, and their history counts what left without naming it. The catalog of the folder of stores
     keeps hashes of the ids, so that `trajkit rebuild` brings none of them back. --delete removes the old
-    folders when all new ones are there. Training files, published datasets and models are not changed: the models
-    that learned from the episodes are named.
+    folders when all new ones are there. Training files, published datasets and models are not changed: the
+    models that learned from the episodes are named.
 
     Args:
         episode_ids: Ids of episodes.

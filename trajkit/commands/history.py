@@ -163,7 +163,9 @@ def verb_of(entry: LineageEntry) -> Verb:
     """
     verb = find(_COMMANDS.get(entry.verb, ""))
     if verb is None:
-        raise Unrepeatable(_WHY.get(entry.verb, f"{entry.verb} is no command that makes the same store again"))
+        raise Unrepeatable(
+            _WHY.get(entry.verb, f"{entry.verb} is no command that makes the same store again")
+        )
     return verb
 
 

@@ -36,9 +36,9 @@ def lineage(thing: str | None = None, *, runs: RunsFolder = "runs") -> Origins:
     """Show where a model, a variant, a store or an episode comes from, and what came of it.
 
     THING is a model (its name, its job, its folder), a variant (NAME or FUNCTION/NAME), a store (its folder,
-    @NAME, or the beginning of its digest), or the id of an episode. Models are those of the jobs under --runs and of
-    `trajkit register`, whose ledger is there too. The learned episodes are read from the rows that a job
-    keeps, else from its store.
+    @NAME, or the beginning of its digest), or the id of an episode. Models are those of the jobs under --runs
+    and of `trajkit register`, whose ledger is there too. The learned episodes are read from the rows that a
+    job keeps, else from its store.
 
     Args:
         thing: A model, a variant, a store or the id of an episode. Default: the model of the last job.

@@ -101,7 +101,9 @@ class _Naming:
         for name, stores in sorted(catalog().tags().items()):
             for number, each in enumerate(stores):
                 is_now = number + 1 == len(stores)
-                text = f"@{name}" if is_now else f"@{name} until {stores[number + 1].tagged_at:%Y-%m-%d %H:%M}"
+                text = (
+                    f"@{name}" if is_now else f"@{name} until {stores[number + 1].tagged_at:%Y-%m-%d %H:%M}"
+                )
                 self._tags.setdefault(each.digest, []).append(text)
 
     def names(self, digest: str | None) -> tuple[str, ...]:

@@ -248,7 +248,8 @@ class _Plan:
         assert entry is not None
         parents = [each.name for each in step.parents]
         if entry.verb == _FORGET:
-            return f"trajkit forget: {plural(entry.n_episodes_in - entry.n_episodes_out, 'episode')} of {parents[0]}"
+            n_forgotten = entry.n_episodes_in - entry.n_episodes_out
+            return f"trajkit forget: {plural(n_forgotten, 'episode')} of {parents[0]}"
         words_of(step.version, parents, self._shelves.named, output=Path("checked"))  # raises what is wrong
         words = words_of(step.version, parents, self._shelves.named, source=self._source)
         return shlex.join(["trajkit", *words])
@@ -329,16 +330,16 @@ def _carry_out(steps: Sequence[Step], goal: Path, shelves: Shelves, source: str 
             made[id(step)] = _remade(step, parents, folder / goal.name, shelves, source)
         _refuse_forgotten(last := made[id(steps[-1])])
         refuse_existing(goal)
-        for beside in last.parent.glob(f"{last.name}.*"):  # the list of duplicates, which belongs to the store
+        for beside in last.parent.glob(
+            f"{last.name}.*"
+        ):  # the list of duplicates, which belongs to the store
             if beside.is_file():
                 refuse_existing(goal.with_name(beside.name))
                 beside.rename(goal.with_name(beside.name))
         last.rename(goal)
 
 
-def _remade(
-    step: Step, parents: Sequence[str], output: Path, shelves: Shelves, source: str | None
-) -> Path:
+def _remade(step: Step, parents: Sequence[str], output: Path, shelves: Shelves, source: str | None) -> Path:
     """Make the store of a step; where it is.
 
     Raises:

@@ -84,7 +84,9 @@ def tag(
         talk(plural(len(found), "tag") if found else "no store has a tag")
         return Tags(found)
     if name is None:
-        raise RequestError(f"which name for {store_path(store)}?", hint=f"trajkit tag {store_path(store)} best")
+        raise RequestError(
+            f"which name for {store_path(store)}?", hint=f"trajkit tag {store_path(store)} best"
+        )
     name = name.removeprefix("@")
     before = known.tags().get(name, ())
     new = known.tag(name, store_path(store))

@@ -15,6 +15,7 @@ from trajkit.curation.pool import drawn
 from trajkit.curation.reserve import RESERVED_REASON
 from trajkit.errors import NothingMatched, StoreError
 from trajkit.schema import Left, Manifest
+from trajkit.schema.base import JsonObject
 from trajkit.store.engine import literal
 from trajkit.store.reader import open_store
 

@@ -41,7 +41,9 @@ class Holder(NamedTuple):
 def _is_one(relation: str, column: str = "episode_id") -> str:
     """The condition on an id of a relation to be of one of the episodes, or of a sub-agent of one."""
     parts = f"string_split({column}, '/')"
-    owners = f"list_transform(range(1, len({parts}) + 1), lambda n: sha256(array_to_string({parts}[:n], '/')))"
+    owners = (
+        f"list_transform(range(1, len({parts}) + 1), lambda n: sha256(array_to_string({parts}[:n], '/')))"
+    )
     each = f"SELECT {column} AS id, unnest({owners}) AS hash FROM {relation}"
     return f"{column} IN (SELECT id FROM ({each}) SEMI JOIN forgotten USING (hash))"
 
@@ -134,8 +136,7 @@ def _in_pairs(path: Path, hashes: Collection[str]) -> Holder:
     with connect() as connection:
         _list(connection, hashes)
         ((n, n_others),) = connection.execute(
-            f"SELECT count(*) FILTER (WHERE {is_one}), count(*) FILTER (WHERE NOT {is_one})"
-            f" FROM {rows}"
+            f"SELECT count(*) FILTER (WHERE {is_one}), count(*) FILTER (WHERE NOT {is_one}) FROM {rows}"
         ).fetchall()
     return Holder(path, True, n, 0, n_others)
 

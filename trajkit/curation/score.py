@@ -169,9 +169,7 @@ def _refuse_name(manifest: Manifest, name: str, level: MetricLevel) -> None:
             )
 
 
-def _arguments(
-    identity: Identity, metric: Metric, per: Per, max_bad: int, scores: Scores
-) -> JsonObject:
+def _arguments(identity: Identity, metric: Metric, per: Per, max_bad: int, scores: Scores) -> JsonObject:
     return {
         "with": identity.spec,
         "name": metric.name,

@@ -106,7 +106,9 @@ def select(
         else:
             with building_both(goal, control_goal(goal), is_same=is_same_control) as folder:
                 manifest = write(folder / goal.name)
-                write_control(derivation, folder / goal.name, amount=amount, chosen=manifest, arguments=arguments)
+                write_control(
+                    derivation, folder / goal.name, amount=amount, chosen=manifest, arguments=arguments
+                )
         return manifest, manifest.lineage[-1]
 
 

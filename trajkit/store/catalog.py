@@ -133,7 +133,7 @@ class Catalog:
             return elsewhere
         if there is None:
             raise StoreError(
-                f"{TAG_PREFIX}{name} is the store {tagged.digest[:12]} at {place}, which is not there any more",
+                f"{TAG_PREFIX}{name} is the store {tagged.digest[:12]}, which is not at {place} any more",
                 hint=f"`trajkit tag STORE {name}` names another store, `trajkit tag --delete {name}` none",
             )
         raise StoreError(

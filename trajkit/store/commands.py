@@ -44,7 +44,9 @@ def _options(arguments: Any) -> list[str]:
         option = f"--{name.replace('_', '-')}"
         if value is True:
             words.append(option)
-        elif isinstance(value, dict) and all(each is None or isinstance(each, str) for each in value.values()):
+        elif isinstance(value, dict) and all(
+            each is None or isinstance(each, str) for each in value.values()
+        ):
             words += [
                 word
                 for key, each in value.items()
