@@ -33,7 +33,7 @@ def episodes() -> list[Any]:
             f"e{number:02}",
             score=(number % 5) / 4,
             seed=number // 2,
-            prompts=[f"mail to a{number}@example.org about {number}", "and then"],
+            prompts=[f"mail to a{number}@example.org about {number}", f"and then {number // 4}"],
             answers=["go forward", "turn left" if number % 3 else "go forward"],
             tags={"customer": f"c{number // 2}"},
             step={"observation": "a wall", "action_executed": "go forward", "reward": 1.0},

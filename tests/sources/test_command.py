@@ -59,7 +59,9 @@ def test_the_command_runs_as_the_readme_types_it(folder: Path, scored: Any, caps
     verify(opened, deep=True)
     entry = opened.manifest.lineage[0]
     assert entry.verb == "export"
-    assert entry.arguments == {"metrics": [{"name": "episode_return", "min": 0.7}]}
+    assert opened.manifest.as_of is not None
+    as_of = opened.manifest.as_of.isoformat().replace("+00:00", "Z")
+    assert entry.arguments == {"metric": {"episode_return": [0.7, None]}, "as_of": as_of}
     assert entry.n_episodes_in - entry.n_episodes_out == sum(left.n_episodes for left in entry.left)
 
 
@@ -80,7 +82,7 @@ def test_evaluation_is_brought_when_asked_for_and_the_manifest_says_so(folder: P
     assert trajkit(["export", "--include-eval", "-o", "all"]) == 0
     manifest = open_store(folder / "all").manifest
     assert manifest.counts.n_episodes == 4
-    assert manifest.lineage[0].arguments == {"include_eval": True}
+    assert set(manifest.lineage[0].arguments) == {"include_eval", "as_of"}
 
 
 def test_bounds_belong_to_the_metric_before_them(folder: Path, rows: Any, scored: Any) -> None:

@@ -142,8 +142,7 @@ class Shelves:
             yield from ((str(near(path)), digest) for path, digest in stores_in(folder))
         for stores in known.tags().values():
             for each in stores:
-                is_sample = each.path.startswith(SAMPLE_PREFIX)
-                yield each.path if is_sample else str(known.folder / each.path), each.digest
+                yield known.place(each), each.digest
         for name, path in samples(MANIFEST_NAME).items():
             yield f"{SAMPLE_PREFIX}{name}", read_manifest(path / MANIFEST_NAME).digest
 

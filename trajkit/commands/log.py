@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from trajkit._core.result import Result
 from trajkit.commands.history import SHORT, Shelves, Unrepeatable, Version, history, opened, words_of
 from trajkit.commands.options import StoreLike
 from trajkit.commands.place import catalog
-from trajkit.store.commands import as_recorded
+from trajkit.store.commands import as_recorded, quoted
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry
@@ -118,7 +117,7 @@ class _Naming:
             words = words_of(version, parents, self.shelves.named)
         except Unrepeatable:  # it is shown as it was recorded
             return as_recorded(version.entry)
-        return shlex.join(["trajkit", *words])
+        return " ".join(["trajkit", *map(quoted, words)])
 
 
 def _logged(

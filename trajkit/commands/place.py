@@ -115,7 +115,7 @@ def store_path(store: StoreLike | None) -> str:
         return last_store()
     if isinstance(store, str | Path):
         text = str(store)
-        return str(catalog().find(text[1:])) if text.startswith("@") else text
+        return catalog().find(text[1:]) if text.startswith("@") else text
     from trajkit.store.dataset import Dataset
 
     if isinstance(store, Dataset):

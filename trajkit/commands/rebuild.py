@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from trajkit.commands.recipe.verb import call, find
 from trajkit.commands.result import store_line
 from trajkit.errors import DataError, TrajkitError
 from trajkit.store.catalog import stores_in
+from trajkit.store.commands import quoted
 from trajkit.store.reader import open_store
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class _Plan:
             return f"trajkit forget: {plural(n_forgotten, 'episode')} of {parents[0]}"
         words_of(step.version, parents, self._shelves.named, output=Path("checked"))  # raises what is wrong
         words = words_of(step.version, parents, self._shelves.named, source=self._source)
-        return shlex.join(["trajkit", *words])
+        return " ".join(["trajkit", *map(quoted, words)])
 
     def _missing(self, step: Step) -> str | None:
         """What a step reads, besides what earlier steps make, and is not there."""

@@ -40,7 +40,12 @@ class Tags(Result):
         if not self.tags:
             return
         rows = [
-            (f"@{name}", stores[-1].digest[:12], stores[-1].path, f"{stores[-1].tagged_at:%Y-%m-%d %H:%M}")
+            (
+                f"@{name}",
+                stores[-1].digest[:12],
+                catalog().place(stores[-1]),
+                f"{stores[-1].tagged_at:%Y-%m-%d %H:%M}",
+            )
             for name, stores in sorted(self.tags.items())
         ]
         yield from table_text([Cell("tag"), Cell("digest"), Cell("store"), Cell("since")], rows).splitlines()
@@ -77,7 +82,7 @@ def tag(
         if store is not None:
             raise RequestError("--delete NAME and STORE NAME are two requests", hint="leave one out")
         gone = known.delete(delete.removeprefix("@"))
-        talk(f"@{delete.removeprefix('@')} is removed; the store {gone.path} stays")
+        talk(f"@{delete.removeprefix('@')} is removed; the store {known.place(gone)} stays")
         return Tags({})
     if store is None:
         found = known.tags()
@@ -91,5 +96,5 @@ def tag(
     before = known.tags().get(name, ())
     new = known.tag(name, store_path(store))
     if before and before[-1].digest != new.digest:
-        talk(f"@{name} was {before[-1].path} ({before[-1].digest[:12]})")
+        talk(f"@{name} was {known.place(before[-1])} ({before[-1].digest[:12]})")
     return Tags({name: (*before, new) if new not in before else before})

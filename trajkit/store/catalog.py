@@ -113,7 +113,11 @@ class Catalog:
             self._write(content.model_copy(update={"tags": tags}))
         return gone[-1]
 
-    def find(self, name: str) -> Path | str:
+    def place(self, tagged: Tagged) -> str:
+        """Return where the store of a tag was when it was tagged."""
+        return tagged.path if is_sample(tagged.path) else str(self.folder / tagged.path)
+
+    def find(self, name: str) -> str:
         """Return where the store of a tag is. A store that was moved below the folder is found by its digest.
 
         Raises:
@@ -124,13 +128,13 @@ class Catalog:
         if name not in tags:
             raise self._unknown(name, tags)
         tagged = tags[name][-1]
-        place = tagged.path if is_sample(tagged.path) else self.folder / tagged.path
+        place = self.place(tagged)
         there = digest_at(place)
         if there == tagged.digest:
             return place
         elsewhere = next((path for path, digest in stores_in(self.folder) if digest == tagged.digest), None)
         if elsewhere is not None:
-            return elsewhere
+            return str(elsewhere)
         if there is None:
             raise StoreError(
                 f"{TAG_PREFIX}{name} is the store {tagged.digest[:12]}, which is not at {place} any more",

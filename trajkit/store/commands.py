@@ -30,6 +30,12 @@ def as_recorded(entry: LineageEntry) -> str:
     return _line(" ".join(["trajkit", entry.verb, *_options(entry.arguments)]))
 
 
+def quoted(text: str) -> str:
+    """Quote a word for a shell; in double quotes where it has single ones, which is easier to read."""
+    is_plain = shlex.quote(text) == text or "'" not in text or any(each in text for each in '"$`\\!')
+    return shlex.quote(text) if is_plain else f'"{text}"'
+
+
 def _kept(entry: LineageEntry) -> str:
     kept = f"{entry.n_episodes_out:,} of {entry.n_episodes_in:,} episodes"
     left = "; ".join(f"{each.n_episodes:,} {_line(each.reason)}" for each in entry.left if each.n_episodes)
@@ -50,14 +56,14 @@ def _options(arguments: Any) -> list[str]:
             words += [
                 word
                 for key, each in value.items()
-                for word in (option, shlex.quote(f"{key}={'…' if each is None else each}"))
+                for word in (option, quoted(f"{key}={'…' if each is None else each}"))
             ]
         elif isinstance(value, list) and all(isinstance(each, str | int | float) for each in value):
-            words += [word for each in value for word in (option, shlex.quote(str(each)))]
+            words += [word for each in value for word in (option, quoted(str(each)))]
         elif isinstance(value, str | int | float):
-            words += [option, shlex.quote(str(value))]
+            words += [option, quoted(str(value))]
         else:
-            words += [option, shlex.quote(json.dumps(value, ensure_ascii=False))]
+            words += [option, quoted(json.dumps(value, ensure_ascii=False))]
     return words
 
 
