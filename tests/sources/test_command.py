@@ -255,3 +255,20 @@ def test_a_full_disk_is_an_error_that_names_the_place_and_leaves_nothing(folder:
     assert "could not be written" in error
     assert hint == "hint: is the disk full, or the folder read-only?"
     assert list(folder.iterdir()) == []
+
+
+def test_an_export_is_carried_out_again_while_its_database_answers(
+    folder: Path, scored: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert trajkit(["export", "--metric", "episode_return", "--min", "0.7", "-o", "first"]) == 0
+    assert trajkit(["rebuild", "first", "-o", "again"]) == 0
+    first, again = (open_store(folder / name).manifest for name in ("first", "again"))
+    assert first.digest == again.digest
+    assert first.lineage[0].options == again.lineage[0].options
+    assert trajkit(["log", "again", "--oneline"]) == 0
+    as_of = first.lineage[0].options["as_of"]
+    shown = f"trajkit export --metric episode_return --min 0.7 --as-of {as_of}  # 2 of 4 episodes"
+    assert shown in capsys.readouterr().out
+    monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", "http://localhost:1/gone")
+    assert trajkit(["rebuild", "first", "-o", "never"]) == 1
+    assert "it cannot be rebuilt: the source of the export: " in capsys.readouterr().err

@@ -12,7 +12,7 @@ from trajkit._core import console
 from trajkit._core.console import Cell, confirm, count, line, plural, table_text, talk
 from trajkit._core.result import Result
 from trajkit.commands.options import File, Option, Output, Place, RunsFolder
-from trajkit.commands.place import catalog, near, path_or_none
+from trajkit.commands.place import near, path_or_none
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def forget(
     from trajkit._core.settings import project
     from trajkit.curation.forget import forget as write_without
     from trajkit.curation.forget import hash_of, holders
+    from trajkit.store.catalog import Catalog
 
     wanted = {*_given(episode_ids), *_listed(path_or_none(episodes))}
     if not wanted:
@@ -154,7 +155,7 @@ def forget(
     for path, new in goals.items():
         new.parent.mkdir(parents=True, exist_ok=True)
         write_without(path, hashes, new)
-    catalog().forget(hashes)
+    Catalog(folder).forget(hashes)
     gone = tuple(each.path for each in held) if delete else ()
     for path in gone:
         shutil.rmtree(path)

@@ -13,7 +13,7 @@ from trajkit.commands.place import catalog, near, store_path
 from trajkit.commands.recipe.verb import Unfit, Verb, check, find, typed
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import LineageEntry, Manifest
-from trajkit.store.catalog import stores_in
+from trajkit.store.catalog import Catalog, stores_in
 from trajkit.store.layout import MANIFEST_NAME
 from trajkit.store.reader import open_store, read_manifest
 
@@ -125,6 +125,10 @@ class Shelves:
     def __init__(self, folders: Sequence[Path], *, but: Path | None = None) -> None:
         self._but = None if but is None else but.resolve()
         self._places: dict[str, list[str]] = {}
+        self.forgotten = {
+            each for folder in (catalog().folder, *folders) for each in Catalog(folder).forgotten()
+        }
+        """Hashes of the ids of forgotten episodes, of every catalog there."""
         for path, digest in self._all(folders):
             self._places.setdefault(digest, []).append(path)
 
@@ -236,8 +240,8 @@ def _parent_option(verb: Verb, options: dict[str, Any]) -> str:
 
 
 def _digest_in(value: Any) -> str | None:
-    """The digest of a store that stands for it in the options of an entry."""
-    digest = value.get("digest") if isinstance(value, dict) else value
+    """The digest of a store that stands for it in the options of an entry; `after` has a time beside it."""
+    digest = value["digest"] if isinstance(value, dict) and set(value) == {"digest", "as_of"} else value
     return digest if isinstance(digest, str) and _DIGEST.fullmatch(digest) else None
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -168,7 +169,10 @@ def rebuild(
     refuse_existing(goal)
     folders = [Path(from_)] if isinstance(from_, str | Path) else list(map(Path, from_))
     shelves = Shelves(folders, but=Path(place))
-    steps = _Plan(shelves, source).of(history(manifest))
+    try:
+        steps = _Plan(shelves, source).of(history(manifest))
+    except RecursionError:
+        raise DataError(f"the history of {place} has more commands than can be followed") from None
     found = Rebuilt(tuple(steps), manifest.digest)
     if dry_run:
         talk("dry run: nothing was written")
@@ -261,7 +265,7 @@ class _Plan:
         for name, digest in others_of(entry).items():
             if self._shelves.find(digest) is None:
                 return f"the store {digest[:SHORT]}, which --{name} names"
-        if entry.verb == _FORGET and not catalog().forgotten():
+        if entry.verb == _FORGET and not self._shelves.forgotten:
             return f"the forgotten episodes, which {catalog().path} does not name"
         if entry.verb == "export" and not step.parents:
             return _silent(self._source)
@@ -328,7 +332,12 @@ def _carry_out(steps: Sequence[Step], goal: Path, shelves: Shelves, source: str 
             folder.mkdir()
             parents = [str(made[id(each)]) for each in step.parents]
             made[id(step)] = _remade(step, parents, folder / goal.name, shelves, source)
-        _refuse_forgotten(last := made[id(steps[-1])])
+        last = made[id(steps[-1])]
+        if steps[-1].place is not None:  # what a pull brought is somewhere else too
+            store = open_store(last)
+            last = Path(work) / "copy"
+            shutil.copytree(store.path, last)
+        _refuse_forgotten(last, shelves.forgotten)
         refuse_existing(goal)
         for beside in last.parent.glob(
             f"{last.name}.*"
@@ -352,7 +361,7 @@ def _remade(step: Step, parents: Sequence[str], output: Path, shelves: Shelves, 
         if entry.verb == _FORGET:
             from trajkit.curation.forget import forget
 
-            forget(Path(parents[0]), catalog().forgotten(), output)
+            forget(Path(parents[0]), shelves.forgotten, output)
         else:
             words = words_of(version, parents, shelves.named, source=source, output=output)
             verb = find(words[0])
@@ -372,7 +381,7 @@ def _remade(step: Step, parents: Sequence[str], output: Path, shelves: Shelves, 
     )
 
 
-def _refuse_forgotten(store: Path) -> None:
+def _refuse_forgotten(store: Path, hashes: Collection[str]) -> None:
     """Refuse a store with an episode that was forgotten since.
 
     Raises:
@@ -380,7 +389,6 @@ def _refuse_forgotten(store: Path) -> None:
     """
     from trajkit.curation.forget import in_store
 
-    hashes = catalog().forgotten()
     n = in_store(store, hashes).n_episodes if hashes else 0
     if n:
         raise DataError(
