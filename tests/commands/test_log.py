@@ -159,3 +159,12 @@ def test_a_damaged_catalog_is_named() -> None:
     Path("stores/catalog.json").write_text('{"tags": 3}')
     with pytest.raises(StoreError, match=r"stores/catalog\.json: tags: "):
         trajkit.tag()
+
+
+def test_the_findings_of_an_older_entry_are_read_among_its_options() -> None:
+    trajkit.split("stores/all", ratio="train=0.5,val=0.5", output="stores/sides")
+    entry = open_store("stores/sides/train").manifest.lineage[-1]
+    assert entry.result["side"] == "train"
+    assert "result" not in entry.options
+    flat = entry.model_copy(update={"arguments": {**entry.options, "side": "train"}})
+    assert flat.result["side"] == "train"

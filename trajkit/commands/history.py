@@ -13,9 +13,6 @@ from trajkit.commands.place import catalog, near, store_path
 from trajkit.commands.recipe.verb import Unfit, Verb, check, find, typed
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import LineageEntry, Manifest
-from trajkit.store.catalog import Catalog, stores_in
-from trajkit.store.layout import MANIFEST_NAME
-from trajkit.store.reader import open_store, read_manifest
 
 SHORT = 12
 """Digits of a digest that are shown."""
@@ -108,6 +105,9 @@ def manifest_at(place: str) -> Manifest:
     Raises:
         StoreError: There is none.
     """
+    from trajkit.store.layout import MANIFEST_NAME
+    from trajkit.store.reader import open_store, read_manifest
+
     if place.startswith(SAMPLE_PREFIX):
         return open_store(place).manifest
     path = Path(place)
@@ -123,6 +123,8 @@ class Shelves:
     """
 
     def __init__(self, folders: Sequence[Path], *, but: Path | None = None) -> None:
+        from trajkit.store.catalog import Catalog
+
         self._but = None if but is None else but.resolve()
         self._places: dict[str, list[str]] = {}
         self.forgotten = {
@@ -141,6 +143,10 @@ class Shelves:
         return self.find(digest) or (digest or "unknown")[:SHORT]
 
     def _all(self, folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
+        from trajkit.store.catalog import stores_in
+        from trajkit.store.layout import MANIFEST_NAME
+        from trajkit.store.reader import read_manifest
+
         known = catalog()
         for folder in (known.folder, *folders):
             yield from ((str(near(path)), digest) for path, digest in stores_in(folder))
@@ -151,6 +157,8 @@ class Shelves:
             yield f"{SAMPLE_PREFIX}{name}", read_manifest(path / MANIFEST_NAME).digest
 
     def _is(self, place: str, digest: str | None) -> bool:
+        from trajkit.store.reader import open_store
+
         try:
             store = open_store(place)
         except StoreError:

@@ -32,9 +32,7 @@ from trajkit.commands.place import catalog, remember_store
 from trajkit.commands.recipe.verb import call, find
 from trajkit.commands.result import store_line
 from trajkit.errors import DataError, TrajkitError
-from trajkit.store.catalog import stores_in
 from trajkit.store.commands import quoted
-from trajkit.store.reader import open_store
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry, Manifest
@@ -164,6 +162,8 @@ def rebuild(
     Example:
         trajkit rebuild stores/sides/train -o stores/again --dry-run
     """
+    from trajkit.store.reader import open_store
+
     place, manifest = opened(store)
     goal = Path(output)
     refuse_existing(goal)
@@ -278,6 +278,7 @@ class _Plan:
 def _silent(source: str | None) -> str | None:
     """Why no database or archive can be read; None where one can."""
     from trajkit.sources.open import find_source, open_source
+    from trajkit.store.reader import open_store
 
     try:
         location = find_source(source, project())
@@ -321,6 +322,8 @@ def _other_code(entry: LineageEntry) -> str | None:
 
 def _carry_out(steps: Sequence[Step], goal: Path, shelves: Shelves, source: str | None) -> None:
     """Make the stores that are not there, one after another; the last one becomes the goal."""
+    from trajkit.store.reader import open_store
+
     goal.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=goal.absolute().parent, prefix=".rebuild-") as work:
         made = {id(each): Path(each.place) for each in steps if each.place is not None}
@@ -354,6 +357,8 @@ def _remade(step: Step, parents: Sequence[str], output: Path, shelves: Shelves, 
     Raises:
         DataError: The command failed, or another store came out.
     """
+    from trajkit.store.catalog import stores_in
+
     version = step.version
     entry = version.entry
     assert entry is not None

@@ -9,7 +9,6 @@ from trajkit._core.files import sha256_file
 from trajkit._core.samples import SAMPLE_PREFIX, samples
 from trajkit.commands.place import store_path
 from trajkit.errors import TrajkitError
-from trajkit.store.catalog import TAG_PREFIX, digest_at
 from trajkit.store.layout import MANIFEST_NAME
 
 _MODEL_FILE = "config.json"
@@ -19,6 +18,8 @@ _BIG = 64_000_000
 
 def digest_of(path: Path) -> str:
     """The digest of a file's bytes, of a store's content, or of every file below a folder with its name."""
+    from trajkit.store.catalog import digest_at
+
     if path.is_file():
         return _of_file(path)
     if (digest := digest_at(path)) is not None:
@@ -36,7 +37,7 @@ def input_path(text: str) -> Path | None:
     `@NAME` is the store of that tag. A bare word that is also the name of some folder is taken for a word; of
     `file.py:name` the file counts.
     """
-    if text.startswith(TAG_PREFIX):
+    if text.startswith("@"):
         try:
             text = store_path(text)
         except TrajkitError:  # no tag: some other text
