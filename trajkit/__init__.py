@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 JOBS = {
     "Play": ("up", "status", "down", "rollout", "check-env"),
     "Bring in": ("export", "archive", "import", "receive", "pull"),
-    "Look": ("inspect", "info", "diff", "show", "query", "stats", "view"),
+    "Look": ("inspect", "info", "diff", "log", "show", "query", "stats", "view"),
     "Choose": (
         "select",
         "dedupe",
@@ -28,6 +28,8 @@ JOBS = {
         "weight",
         "redact",
         "forget",
+        "tag",
+        "rebuild",
         "score",
         "replay",
         "pairs",
@@ -70,6 +72,7 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.kto import kto_local as kto_local
     from trajkit.commands.leak import leak as leak
     from trajkit.commands.lineage import lineage as lineage
+    from trajkit.commands.log import log as log
     from trajkit.commands.mask import mask as mask
     from trajkit.commands.merge import merge as merge
     from trajkit.commands.pairs import pairs as pairs
@@ -77,6 +80,7 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.push import push as push
     from trajkit.commands.query import query as query
     from trajkit.commands.random_model import random_model as random_model
+    from trajkit.commands.rebuild import rebuild as rebuild
     from trajkit.commands.receive import receive as receive
     from trajkit.commands.redact import redact as redact
     from trajkit.commands.register import register as register
@@ -98,6 +102,7 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.split import split as split
     from trajkit.commands.stats import stats as stats
     from trajkit.commands.status import status as status
+    from trajkit.commands.tag import tag as tag
     from trajkit.commands.tokens import tokens as tokens
     from trajkit.commands.try_ import try_ as try_
     from trajkit.commands.up import up as up

@@ -76,10 +76,10 @@ def test_the_command_that_was_killed_between_two_renames_leaves_both_when_it_run
     assert len(contents(killed)) == 2
     if verb == "dedupe":
         entry = open_store(killed / "out").manifest.lineage[-1]
-        assert entry.arguments["groups_sha256"] == sha256_file(killed / beside)
+        assert entry.result["groups_sha256"] == sha256_file(killed / beside)
     if verb == "select":
         entry = open_store(killed / beside).manifest.lineage[-1]
-        assert entry.arguments["of"] == open_store(killed / "out").manifest.digest
+        assert entry.result["of"] == open_store(killed / "out").manifest.digest
 
 
 @pytest.mark.parametrize(

@@ -149,3 +149,30 @@ def test_a_card_whose_aliases_have_no_end_is_read_quickly(standin: HubStandin, t
     began = time.process_time()
     assert run(["pull", "org/evil", "-o", "goal"]) == 0
     assert time.process_time() - began < 60
+
+
+def test_what_was_pulled_is_pulled_again_and_its_history_is_read(
+    standin: HubStandin,
+    published: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    standin.put("dataset", "org/ours", published, private=False)
+    assert run(["pull", "org/ours", "-o", "ours"]) == 0
+    assert run(["pull", "org/chats", "-o", "theirs", "--skip-bad"]) == 0
+    for store in ("ours/train", "theirs"):
+        goal = f"again-{Path(store).name}"
+        assert run(["rebuild", store, "-o", goal]) == 0, capsys.readouterr().err
+        assert open_store(goal).manifest.digest == open_store(store).manifest.digest
+    capsys.readouterr()
+    assert run(["log", "ours/train"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[1].startswith("    trajkit pull org/ours@")
+    assert shown[1].endswith(" --split train")
+    monkeypatch.setenv("HF_ENDPOINT", "http://localhost:1")
+    assert run(["rebuild", "theirs", "-o", "never"]) == 1
+    assert "it cannot be rebuilt: the dataset org/chats: " in capsys.readouterr().err
+    assert run(["rebuild", "ours/train", "--from", "again-train", "-o", "copied"]) == 0, (
+        "its digest is enough"
+    )
+    assert Path("again-train/manifest.json").is_file()

@@ -66,8 +66,10 @@ def test_a_step_that_repeats_another_stays_as_context_and_is_not_learned(
     assert (entry.left, [(m.reason, m.n_steps) for m in entry.masked]) == ((), [(SAME_STEP, 2)])
     assert entry.arguments == {
         "exact": True,
-        "groups": "out.duplicates.parquet",
-        "groups_sha256": sha256_file(groups_path(tmp_path / "out")),
+        "result": {
+            "groups": "out.duplicates.parquet",
+            "groups_sha256": sha256_file(groups_path(tmp_path / "out")),
+        },
     }
     assert [step.mask_reason for step in open_dataset(tmp_path / "out").episode("b").steps] == [
         SAME_STEP,
@@ -246,7 +248,7 @@ def test_what_cannot_be_compared_is_counted(attempts: Attempts, attempt: Attempt
     )
     store = attempts([attempt("a").model_copy(update={"steps": unknown}), attempt("b")])
     _, entry = dedupe(store.path, None, exact=True)
-    assert entry.arguments["n_not_compared"] == 2
+    assert entry.result["n_not_compared"] == 2
     assert entry.masked == ()
 
 

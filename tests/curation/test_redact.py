@@ -260,7 +260,7 @@ def test_patterns_of_the_user_are_kinds_of_their_own(
     assert clean is not None
     assert clean[0].text == "customer [CUSTOMER_1], user [WHO_1] 7, C-9"
     assert clean[0].role == "user", "what the schema gives is left alone"
-    assert made.entry.arguments["patterns"] == ["customer", "who"]
+    assert made.entry.arguments["pattern"] == {"customer": None, "who": None}
     assert "C-[0-9]" not in made.entry.model_dump_json()
     assert scan(tmp_path / "clean", patterns=patterns).found == ()
 

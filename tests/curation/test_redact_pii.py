@@ -71,7 +71,7 @@ def test_names_get_the_same_placeholder_everywhere_and_a_second_pass_finds_nothi
     assert other.steps[0].messages is not None
     assert other.steps[0].messages[0].text == "nobody"
     assert made.report.n_by_kind == {"person": 3, "email": 1, "location": 1}
-    assert made.entry.arguments["pii"] == "names"
+    assert made.entry.arguments["pii_model"] == "names"
     assert scan(tmp_path / "clean", pii=model).found == ()
 
 

@@ -146,8 +146,8 @@ def test_as_many_may_fail_as_max_bad_says(run: Run) -> None:
         "episode ep-07: the scorer gave str, not a number, True, False or None",
     ]
     assert [i for i, mark in enumerate(marks()) if mark is None] == [3, 5, 7]
-    assert done.entry.arguments["n_bad"] == 3
-    assert done.entry.arguments["bad"] == {
+    assert done.entry.result["n_bad"] == 3
+    assert done.entry.result["bad"] == {
         "gave nan": 1,
         "raised KeyError: 'answer' (scorers.py:3)": 1,
         "gave str, not a number, True, False or None": 1,
@@ -180,8 +180,8 @@ def test_a_scorer_with_nothing_to_say_is_told(run: Run) -> None:
 def test_the_lineage_says_which_code_scored(run: Run) -> None:
     body = "__version__ = '1.4'\ndef fn(episode): return 1\n"
     entry = run(body).entry
-    assert entry.arguments["source_sha256"] == hashlib.sha256(body.encode()).hexdigest()
-    assert (entry.arguments["version"], entry.arguments["with"]) == ("1.4", "scorers.py:fn")
+    assert entry.result["source_sha256"] == hashlib.sha256(body.encode()).hexdigest()
+    assert (entry.result["version"], entry.arguments["with"]) == ("1.4", "scorers.py:fn")
     assert (entry.n_episodes_in, entry.n_episodes_out, entry.left) == (10, 10, ())
     assert open_dataset("out").store.manifest.lineage[-1] == entry
 

@@ -149,7 +149,7 @@ def test_what_was_done_is_in_the_lineage(seeds: Store, tmp_path: Path) -> None:
         "sample": 2,
         "seed": 5,
         "score": "episode_return",
-        "group": "environment, task and seed; else the initial state; else the episode",
+        "result": {"group": "environment, task and seed; else the initial state; else the episode"},
     }
     assert [(left.reason, left.n_episodes, left.n_steps) for left in entry.left] == [
         ("not (n_steps < 3)", 3, 9),
@@ -234,7 +234,7 @@ def test_episodes_without_the_column_of_a_group_are_groups_of_their_own_and_coun
         [attempt("a", tags={"who": "x"}), attempt("b", tags={"who": "x"}), attempt("c"), attempt("d")]
     )
     _, entry = select(store.path, None, by=["tags.who"], top=1)
-    assert (entry.n_episodes_out, entry.arguments["n_ungrouped"]) == (3, 2)
+    assert (entry.n_episodes_out, entry.result["n_ungrouped"]) == (3, 2)
 
 
 def test_a_store_without_seeds_groups_by_state_else_each_episode_alone(
@@ -315,11 +315,11 @@ def test_the_control_is_random_and_as_large_as_the_selection(
         entry = open_dataset(control).store.manifest.lineage[-1]
         controls.append(set(ids_of(control)))
         assert entry.verb == "control"
-        assert entry.arguments["of"] == open_dataset(goal).store.manifest.digest
-        chosen_amount, drawn_amount = entry.arguments["n_chosen"], entry.arguments["n_drawn"]
+        assert entry.result["of"] == open_dataset(goal).store.manifest.digest
+        chosen_amount, drawn_amount = entry.result["n_chosen"], entry.result["n_drawn"]
         assert isinstance(chosen_amount, int)
         assert isinstance(drawn_amount, int)
-        assert (entry.arguments["unit"], chosen_amount) == ("output tokens", 300)
+        assert (entry.result["unit"], chosen_amount) == ("output tokens", 300)
         assert abs(chosen_amount - drawn_amount) <= 20  # half of the longest episode
         assert drawn_amount == 10 * open_dataset(control).n_steps
         assert "eval" not in controls[-1]
@@ -371,8 +371,8 @@ def test_without_token_counts_the_control_goes_by_the_length_of_answers(
     store = attempts([attempt(f"e{number}", score=number / 5) for number in range(6)])
     select(store.path, tmp_path / "out", top=2, control=True)
     entry = open_dataset(tmp_path / "out-control").store.manifest.lineage[-1]
-    assert entry.arguments["unit"] == "characters of answers"
-    assert entry.arguments["n_chosen"] == entry.arguments["n_drawn"]
+    assert entry.result["unit"] == "characters of answers"
+    assert entry.result["n_chosen"] == entry.result["n_drawn"]
     assert entry.n_episodes_out == 2
 
 

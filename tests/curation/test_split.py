@@ -216,12 +216,11 @@ def test_the_manifest_says_the_side_and_the_rule_and_the_tally_adds_up(write: Wr
         entry = manifest.lineage[-1]
         assert entry.parent_digest == open_store(store).manifest.digest
         assert entry.arguments == {
-            "ratio": {"train": 0.5, "val": 0.3},
+            "ratio": "train=0.5,val=0.3",
             "by": ["seed"],
             "seed": 7,
             "missing": None,
-            "rule": "sha256(seed:key), 52 bits",
-            "side": side.name,
+            "result": {"by": "seed", "rule": "sha256(seed:key), 52 bits", "side": side.name},
         }
         assert entry.n_episodes_in - entry.n_episodes_out == sum(left.n_episodes for left in entry.left)
         assert entry.n_steps_in - entry.n_steps_out == sum(left.n_steps for left in entry.left)
@@ -394,7 +393,7 @@ def test_a_side_that_would_be_empty_has_the_group_nearest_to_it(
     (taken,) = open_dataset(tmp_path / "out" / "val")
     assert taken.seed == max(numbers, key=lambda n: share_of(["world", "world", "goto", str(n)], 0))
     entry = open_store(tmp_path / "out" / "val").manifest.lineage[-1]
-    assert entry.arguments["nearest"] == ["val"]
+    assert entry.result["nearest"] == ["val"]
 
 
 def a_conversation(name: str, *questions: str, **fields: Any) -> Episode:

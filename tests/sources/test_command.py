@@ -59,7 +59,9 @@ def test_the_command_runs_as_the_readme_types_it(folder: Path, scored: Any, caps
     verify(opened, deep=True)
     entry = opened.manifest.lineage[0]
     assert entry.verb == "export"
-    assert entry.arguments == {"metrics": [{"name": "episode_return", "min": 0.7}]}
+    assert opened.manifest.as_of is not None
+    as_of = opened.manifest.as_of.isoformat().replace("+00:00", "Z")
+    assert entry.arguments == {"metric": {"episode_return": [0.7, None]}, "as_of": as_of}
     assert entry.n_episodes_in - entry.n_episodes_out == sum(left.n_episodes for left in entry.left)
 
 
@@ -80,7 +82,7 @@ def test_evaluation_is_brought_when_asked_for_and_the_manifest_says_so(folder: P
     assert trajkit(["export", "--include-eval", "-o", "all"]) == 0
     manifest = open_store(folder / "all").manifest
     assert manifest.counts.n_episodes == 4
-    assert manifest.lineage[0].arguments == {"include_eval": True}
+    assert set(manifest.lineage[0].arguments) == {"include_eval", "as_of"}
 
 
 def test_bounds_belong_to_the_metric_before_them(folder: Path, rows: Any, scored: Any) -> None:
@@ -253,3 +255,20 @@ def test_a_full_disk_is_an_error_that_names_the_place_and_leaves_nothing(folder:
     assert "could not be written" in error
     assert hint == "hint: is the disk full, or the folder read-only?"
     assert list(folder.iterdir()) == []
+
+
+def test_an_export_is_carried_out_again_while_its_database_answers(
+    folder: Path, scored: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert trajkit(["export", "--metric", "episode_return", "--min", "0.7", "-o", "first"]) == 0
+    assert trajkit(["rebuild", "first", "-o", "again"]) == 0
+    first, again = (open_store(folder / name).manifest for name in ("first", "again"))
+    assert first.digest == again.digest
+    assert first.lineage[0].options == again.lineage[0].options
+    assert trajkit(["log", "again", "--oneline"]) == 0
+    as_of = first.lineage[0].options["as_of"]
+    shown = f"trajkit export --metric episode_return --min 0.7 --as-of {as_of}  # 2 of 4 episodes"
+    assert shown in capsys.readouterr().out
+    monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", "http://localhost:1/gone")
+    assert trajkit(["rebuild", "first", "-o", "never"]) == 1
+    assert "it cannot be rebuilt: the source of the export: " in capsys.readouterr().err

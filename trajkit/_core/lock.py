@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from trajkit.errors import StoreError
 
 
 @contextlib.contextmanager
@@ -22,6 +25,24 @@ def locked(path: Path) -> Iterator[str | None]:
         file.write(f"{os.getpid()}\n".encode())
         file.flush()
         yield None
+
+
+@contextlib.contextmanager
+def waiting(path: Path, *, patience_s: float = 60) -> Iterator[None]:
+    """Hold a lock for the time of a block, which must be short; wait while another process holds it.
+
+    Raises:
+        StoreError: It is still held after `patience_s`.
+    """
+    last = time.monotonic() + patience_s
+    while True:
+        with locked(path) as other:
+            if other is None:
+                yield
+                return
+        if time.monotonic() > last:
+            raise StoreError(f"{path} is held by {other}", hint="try again when it has ended")
+        time.sleep(0.01)
 
 
 if sys.platform == "win32":

@@ -62,7 +62,16 @@ def _stores(context: click.Context) -> Iterator[str]:
     folder = Path(_project().stores)
     for depth in ("*", "*/*"):
         yield from (str(path.parent) for path in sorted(folder.glob(f"{depth}/{_MANIFEST}")))
+    yield from (f"@{name}" for name in _tags(folder))
     yield from (f"{SAMPLE_PREFIX}{name}" for name in samples(_MANIFEST))
+
+
+def _tags(folder: Path) -> Iterable[str]:
+    try:
+        found = json.loads((folder / "catalog.json").read_text(encoding="utf-8"))
+        return sorted(found["tags"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ()
 
 
 def _pairs_or_stores(context: click.Context) -> Iterator[str]:
@@ -156,7 +165,7 @@ def _read(context: click.Context) -> Iterable[str]:
 
 
 _OFFERS: dict[str, Callable[[click.Context], Iterable[str]]] = {
-    **dict.fromkeys(("store", "stores", "source", "after", "trained_on", "evaluation"), _stores),
+    **dict.fromkeys(("store", "stores", "source", "after", "trained_on", "evaluation", "a", "b"), _stores),
     **dict.fromkeys(("train", "val"), _pairs_or_stores),
     "what": _models_and_stores,
     "thing": _things,

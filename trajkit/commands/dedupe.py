@@ -57,7 +57,7 @@ def dedupe(
             shingle=shingle,
             on_progress=lambda n_done, n_total: meter.show("reading steps", n_done, n_total),
         )
-    n_unknown = entry.arguments.get("n_not_compared")
+    n_unknown = entry.result.get("n_not_compared")
     if isinstance(n_unknown, int):
         talk(f"{plural(n_unknown, 'step')} with no known prompt or answer: not compared")
     lines = () if goal is None else (f"{groups_path(goal)}  the dropped rows and their groups",)

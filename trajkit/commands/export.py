@@ -12,7 +12,7 @@ from trajkit._core.console import Meter, count, plural, talk
 from trajkit._core.memory import leave_pandas
 from trajkit._core.settings import project
 from trajkit.commands.options import Count, File, Many, Moment, Option, Output, ServerMemory, many, moment_of
-from trajkit.commands.place import goal_of
+from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made, store_line
 from trajkit.commands.server import access, refuse_server_options
 from trajkit.commands.sharding import On, Workers, engine_of, refuse_secrets, shards_beside
@@ -177,7 +177,7 @@ def export(
 
     leave_pandas()
     limits, defaults = access(max_threads, max_server_memory, ca_cert), project()
-    location = find_source(None if source is None else str(source), defaults)
+    location = find_source(None if source is None else store_path(source), defaults)
     if not location.is_database:
         refuse_server_options(limits, why="a store is read on this machine")
     functions = many(function)
@@ -193,7 +193,7 @@ def export(
         "where": where,
         "limit": limit,
         "order_by": order_by,
-        "after": None if after is None else earlier(str(after)),
+        "after": None if after is None else earlier(store_path(after)),
         "shard": None if shard is None else parse_shard(shard),
         "last_inference_only": last_inference_only,
         "template_variant": template_variant,

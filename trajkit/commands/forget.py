@@ -91,9 +91,10 @@ def forget(
     """Find every store and model that has some episodes, and write the stores again without them.
 
     For deletion requests. Episodes of their sub-agents go with them. New stores are written below -o under
-    their old names, and their history counts what left without naming it. --delete removes the old folders
-    when all new ones are there. Training files, published datasets and models are not changed: the models
-    that learned from the episodes are named.
+    their old names, and their history counts what left without naming it. The catalog of the folder of stores
+    keeps hashes of the ids, so that `trajkit rebuild` brings none of them back. --delete removes the old
+    folders when all new ones are there. Training files, published datasets and models are not changed: the
+    models that learned from the episodes are named.
 
     Args:
         episode_ids: Ids of episodes.
@@ -115,13 +116,15 @@ def forget(
     """
     from trajkit._core.settings import project
     from trajkit.curation.forget import forget as write_without
-    from trajkit.curation.forget import holders
+    from trajkit.curation.forget import hash_of, holders
+    from trajkit.store.catalog import Catalog
 
     wanted = {*_given(episode_ids), *_listed(path_or_none(episodes))}
     if not wanted:
         raise RequestError("no episode is named", hint="EPISODE…, or --episodes FILE with an id on each line")
     folder = Path(stores or project().stores)
-    held = tuple(holders(folder, wanted)) if folder.is_dir() else ()
+    hashes = set(map(hash_of, wanted))
+    held = tuple(holders(folder, hashes)) if folder.is_dir() else ()
     models, unknown = _models(wanted, Path(runs))
     if not held and not models:
         raise RequestError(
@@ -151,7 +154,8 @@ def forget(
         )
     for path, new in goals.items():
         new.parent.mkdir(parents=True, exist_ok=True)
-        write_without(path, wanted, new)
+        write_without(path, hashes, new)
+    Catalog(folder).forget(hashes)
     gone = tuple(each.path for each in held) if delete else ()
     for path in gone:
         shutil.rmtree(path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 from trajkit._core.console import count, line, plural
 from trajkit._core.result import Result
 from trajkit.commands.options import RunsFolder
-from trajkit.commands.place import last_job, near
+from trajkit.commands.place import last_job, near, store_path
 from trajkit.errors import ConfigError, RequestError, StoreError
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def lineage(thing: str | None = None, *, runs: RunsFolder = "runs") -> Origins:
     """Show where a model, a variant, a store or an episode comes from, and what came of it.
 
     THING is a model (its name, its job, its folder), a variant (NAME or FUNCTION/NAME), a store (its folder,
-    or the beginning of its digest), or the id of an episode. Models are those of the jobs under --runs and of
-    `trajkit register`, whose ledger is there too. The learned episodes are read from the rows that a job
-    keeps, else from its store.
+    @NAME, or the beginning of its digest), or the id of an episode. Models are those of the jobs under --runs
+    and of `trajkit register`, whose ledger is there too. The learned episodes are read from the rows that a
+    job keeps, else from its store.
 
     Args:
         thing: A model, a variant, a store or the id of an episode. Default: the model of the last job.
@@ -60,7 +60,7 @@ def lineage(thing: str | None = None, *, runs: RunsFolder = "runs") -> Origins:
         thing = last[1]
         if not (Path(runs) / thing).is_dir():  # it was started in another folder
             runs = last[0]
-    return Origins(_answers(lineage_in(Path(runs)), thing))
+    return Origins(_answers(lineage_in(Path(runs)), store_path(thing)))
 
 
 def _answers(known: Lineage, thing: str) -> tuple[_Known, ...]:

@@ -58,7 +58,7 @@ class Option:
 Place: TypeAlias = str | Path
 """A file or a folder."""
 StoreLike: TypeAlias = Union[str, Path, "Dataset", "Made"]
-"""A store: its folder, `sample:NAME`, a dataset of all of it, or what a command made."""
+"""A store: its folder, `sample:NAME`, `@NAME`, a dataset of all of it, or what a command made."""
 Many: TypeAlias = Annotated[str | Iterable[str], Option(is_repeated=True)]
 """One text, or several."""
 Columns: TypeAlias = Annotated[str | Iterable[str], Option(is_repeated=True, is_list=True, metavar="COLUMNS")]

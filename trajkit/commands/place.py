@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trajkit._core.console import talk
 from trajkit._core.settings import project, remember, remembered
 from trajkit.commands.options import Place, Settings, StoreLike
 from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.store.catalog import Catalog
 
 Say: TypeAlias = Callable[[str], object]
 """Is told something that a person may want to know."""
@@ -92,16 +95,27 @@ def goal_of(verb: str, given: str | Path | None) -> Path:
     return goal
 
 
+def catalog() -> Catalog:
+    """The catalog of the folder of stores: tags, and what was forgotten."""
+    from trajkit.store.catalog import Catalog
+
+    return Catalog(project().stores)
+
+
 def store_path(store: StoreLike | None) -> str:
-    """Where a store is; the last one that was written here where none is given.
+    """Where a store is: a folder, `sample:NAME`, or `@NAME` for the one that `trajkit tag` gave that name.
+
+    Where none is given, it is the last one that was written here. `./@NAME` is a folder of that name.
 
     Raises:
-        RequestError: None is given and none was written, or it is a view of a part of one.
+        RequestError: None is given and none was written, there is no such tag, or it is a view of a part.
+        StoreError: The store of the tag is gone, or is another one now.
     """
     if store is None:
         return last_store()
     if isinstance(store, str | Path):
-        return str(store)
+        text = str(store)
+        return catalog().find(text[1:]) if text.startswith("@") else text
     from trajkit.store.dataset import Dataset
 
     if isinstance(store, Dataset):

@@ -125,7 +125,13 @@ def _named(stores: StoreLike | Iterable[StoreLike] | Mapping[str, StoreLike] | N
         return [last_evaluation()]
     if isinstance(stores, Mapping):
         return [f"{name}={store_path(store)}" for name, store in stores.items()]
-    return store_paths(stores)
+    return [_placed(each) for each in store_paths(stores)]
+
+
+def _placed(text: str) -> str:
+    """NAME=STORE with a place for a tag."""
+    name, equals, store = text.partition("=")
+    return f"{name}={store_path(store)}" if equals and store.startswith("@") else text
 
 
 def _trainings(runs_folder: Path, trained: Mapping[str, str]) -> Callable[[str], Training | None]:

@@ -93,12 +93,12 @@ def select(
 
 
 def _notes(entry: LineageEntry) -> Iterator[str]:
-    n = entry.arguments.get("n_ungrouped")
+    n = entry.result.get("n_ungrouped")
     if isinstance(n, int):
-        yield f"{plural(n, 'episode')} without {entry.arguments['group']}: each is a group of its own"
-    if entry.arguments.get("largest_group") == 1:
+        yield f"{plural(n, 'episode')} without {entry.result['group']}: each is a group of its own"
+    if entry.result.get("largest_group") == 1:
         yield (
-            f"note: every group has one episode, which is its best, by {entry.arguments['group']}: a rank or "
+            f"note: every group has one episode, which is its best, by {entry.result['group']}: a rank or "
             "a share leaves nothing out; --by COLUMNS makes larger groups"
         )
 
@@ -110,7 +110,7 @@ def _control(goal: Path) -> tuple[dict[str, Any], str]:
 
     place = control_goal(goal)
     manifest = open_store(place).manifest
-    drawn = manifest.lineage[-1].arguments
+    drawn: Any = manifest.lineage[-1].result
     n_episodes = plural(manifest.counts.n_episodes, "episode")
     return (
         {"store": str(place), "digest": manifest.digest, **drawn},

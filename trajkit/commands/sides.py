@@ -141,9 +141,9 @@ def _split_of(path: Path) -> Any:
         lineage = open_store(path).manifest.lineage
     else:
         return None
-    if not lineage or lineage[-1].verb != "split" or lineage[-1].arguments.get("side") != path.name:
+    if not lineage or lineage[-1].verb != "split" or lineage[-1].result.get("side") != path.name:
         return None
-    return lineage[-1].parent_digest, {**lineage[-1].arguments, "side": None}
+    return lineage[-1].parent_digest, {**lineage[-1].options, "side": None}
 
 
 def _without_evaluation(store: Path, made: list[Path]) -> Path:

@@ -15,6 +15,7 @@ from trajkit.curation.pool import drawn
 from trajkit.curation.reserve import RESERVED_REASON
 from trajkit.errors import NothingMatched, StoreError
 from trajkit.schema import Left, Manifest
+from trajkit.schema.base import JsonObject
 from trajkit.store.engine import literal
 from trajkit.store.reader import open_store
 
@@ -76,7 +77,7 @@ def draw_control(derivation: Derivation, *, kept: str, barred: str, seed: int) -
 
 
 def write_control(
-    derivation: Derivation, goal: Path, *, amount: Amount, chosen: Manifest, seed: int
+    derivation: Derivation, goal: Path, *, amount: Amount, chosen: Manifest, arguments: JsonObject
 ) -> Manifest:
     """Write the control that `draw_control` drew.
 
@@ -85,7 +86,7 @@ def write_control(
         goal: Path of the selection.
         amount: Result of `draw_control`.
         chosen: The manifest of the selection.
-        seed: Seed of the random order.
+        arguments: Those of the selection.
 
     Raises:
         StoreError: The control's path exists, or cannot be written.
@@ -94,12 +95,14 @@ def write_control(
         control_goal(goal),
         verb="control",
         arguments={
-            "of": chosen.digest,
-            "seed": seed,
-            "unit": amount.unit,
-            "n_chosen": amount.chosen,
-            "n_drawn": amount.drawn,
-            "n_episodes_both": amount.n_both,
+            **arguments,
+            "result": {
+                "of": chosen.digest,
+                "unit": amount.unit,
+                "n_chosen": amount.chosen,
+                "n_drawn": amount.drawn,
+                "n_episodes_both": amount.n_both,
+            },
         },
         kept=_DRAWN,
         left=_left(derivation),

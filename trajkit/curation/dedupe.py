@@ -94,16 +94,16 @@ def dedupe(
         _find(derivation, exact=exact, episodes=episodes)
         if near is not None:
             _find_near(derivation, near)
-        if exact or near is not None:
-            arguments |= _not_compared(derivation)
+        found = _not_compared(derivation) if exact or near is not None else {}
         left, masked = _leave(derivation), _masked(derivation)
         if goal is None:
+            arguments |= {"result": found} if found else {}
             entry = derivation.entry(verb="dedupe", arguments=arguments, kept=_KEPT, left=left, masked=masked)
             return None, entry
         same_file = partial(filecmp.cmp, shallow=False)
         with building_both(goal, groups_path(goal), is_same=same_file) as folder:
             made = folder / goal.name
-            arguments |= _write_groups(derivation, groups_path(made))
+            arguments["result"] = found | _write_groups(derivation, groups_path(made))
             manifest = derivation.write(
                 made, verb="dedupe", arguments=arguments, kept=_KEPT, steps=_steps(), left=left, masked=masked
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -37,16 +38,27 @@ class Holder(NamedTuple):
     """Its other episodes, or pairs."""
 
 
-def _is_one(column: str = "episode_id") -> str:
-    """The condition on an id to be of one of the episodes, or of a sub-agent of one."""
-    return (
-        f"({column} IN (SELECT id FROM forgotten)"
-        f" OR EXISTS (FROM forgotten WHERE starts_with({column}, id || '/')))"
+def _is_one(relation: str, column: str = "episode_id") -> str:
+    """The condition on an id of a relation to be of one of the episodes, or of a sub-agent of one."""
+    parts = f"string_split({column}, '/')"
+    owners = (
+        f"list_transform(range(1, len({parts}) + 1), lambda n: sha256(array_to_string({parts}[:n], '/')))"
     )
+    each = f"SELECT {column} AS id, unnest({owners}) AS hash FROM {relation}"
+    return f"{column} IN (SELECT id FROM ({each}) SEMI JOIN forgotten USING (hash))"
 
 
-def holders(folder: Path, episode_ids: Collection[str]) -> Iterator[Holder]:
+def hash_of(episode_id: str) -> str:
+    """Return the hash that stands for an episode where its id must not be kept."""
+    return hashlib.sha256(episode_id.encode()).hexdigest()
+
+
+def holders(folder: Path, hashes: Collection[str]) -> Iterator[Holder]:
     """Yield every store and set of pairs below a folder that has one of the episodes, by path.
+
+    Args:
+        folder: The folder.
+        hashes: Of the ids of the episodes (`hash_of`).
 
     Raises:
         StoreError: A store cannot be read.
@@ -57,15 +69,20 @@ def holders(folder: Path, episode_ids: Collection[str]) -> Iterator[Holder]:
         path = Path(parent)
         if _MANIFEST in files or PAIRS_MANIFEST in files:
             folders.clear()
-            found = _in_pairs(path, episode_ids) if PAIRS_MANIFEST in files else _in_store(path, episode_ids)
+            found = _in_pairs(path, hashes) if PAIRS_MANIFEST in files else in_store(path, hashes)
             if found.n_episodes:
                 yield found
 
 
-def forget(store: Path, episode_ids: Collection[str], goal: Path) -> Manifest:
+def forget(store: Path, hashes: Collection[str], goal: Path) -> Manifest:
     """Write a store again without some episodes and those of their sub-agents.
 
     The history counts them and does not name them.
+
+    Args:
+        store: The store.
+        hashes: Of the ids of the episodes (`hash_of`).
+        goal: The folder to write.
 
     Raises:
         StoreError: The store cannot be read, or `goal` exists.
@@ -73,8 +90,8 @@ def forget(store: Path, episode_ids: Collection[str], goal: Path) -> Manifest:
     """
     with deriving(store) as derivation:
         connection = derivation.connection
-        _list(connection, episode_ids)
-        connection.execute(f"CREATE TABLE trajkit_staying AS FROM episodes WHERE NOT {_is_one()}")
+        _list(connection, hashes)
+        connection.execute(f"CREATE TABLE trajkit_staying AS FROM episodes WHERE NOT {_is_one('episodes')}")
         counts = _counts(connection, "episodes")
         left = Left(reason=REASON, n_episodes=counts.n_episodes, n_steps=counts.n_steps)
         return derivation.write(
@@ -93,7 +110,7 @@ class _Counts(NamedTuple):
 
 
 def _counts(connection: duckdb.DuckDBPyConnection, episodes: str) -> _Counts:
-    is_one = _is_one()
+    is_one = _is_one(episodes)
     (row,) = connection.execute(
         f"SELECT count(*) FILTER (WHERE {is_one}), coalesce(sum(n_steps) FILTER (WHERE {is_one}), 0)::BIGINT,"
         f" count(*) FILTER (WHERE NOT {is_one}) FROM {episodes}"
@@ -101,26 +118,31 @@ def _counts(connection: duckdb.DuckDBPyConnection, episodes: str) -> _Counts:
     return _Counts(*row)
 
 
-def _in_store(path: Path, episode_ids: Collection[str]) -> Holder:
+def in_store(path: Path, hashes: Collection[str]) -> Holder:
+    """Count the episodes in a store.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
     store = open_store(path)
     with connect() as connection:
-        _list(connection, episode_ids)
+        _list(connection, hashes)
         return Holder(path, False, *_counts(connection, scan(store.parts("episodes"))))
 
 
-def _in_pairs(path: Path, episode_ids: Collection[str]) -> Holder:
-    is_one = f"({_is_one('chosen_episode_id')} OR {_is_one('rejected_episode_id')})"
+def _in_pairs(path: Path, hashes: Collection[str]) -> Holder:
+    rows = scan([path / PAIRS_DATA])
+    is_one = f"({_is_one(rows, 'chosen_episode_id')} OR {_is_one(rows, 'rejected_episode_id')})"
     with connect() as connection:
-        _list(connection, episode_ids)
+        _list(connection, hashes)
         ((n, n_others),) = connection.execute(
-            f"SELECT count(*) FILTER (WHERE {is_one}), count(*) FILTER (WHERE NOT {is_one})"
-            f" FROM {scan([path / PAIRS_DATA])}"
+            f"SELECT count(*) FILTER (WHERE {is_one}), count(*) FILTER (WHERE NOT {is_one}) FROM {rows}"
         ).fetchall()
     return Holder(path, True, n, 0, n_others)
 
 
-def _list(connection: duckdb.DuckDBPyConnection, episode_ids: Collection[str]) -> None:
-    given = pa.table({"id": pa.array(sorted(episode_ids), pa.string())})
-    connection.register("given_ids", given)
-    connection.execute("CREATE TEMP TABLE forgotten AS SELECT id FROM given_ids")
-    connection.unregister("given_ids")
+def _list(connection: duckdb.DuckDBPyConnection, hashes: Collection[str]) -> None:
+    given = pa.table({"hash": pa.array(sorted(hashes), pa.string())})
+    connection.register("given_hashes", given)
+    connection.execute("CREATE TEMP TABLE forgotten AS SELECT hash FROM given_hashes")
+    connection.unregister("given_hashes")

@@ -159,7 +159,7 @@ def drop_leaks(
                 why.setdefault(episode_id, finding.kind)
     arguments: JsonObject = {
         "drop": "train" if is_train else "eval",
-        "other": stores["train"].manifest.digest,
+        "evaluation" if is_train else "train": stores["train"].manifest.digest,
         "strict_text": strict_text,
         "near": near,
         **({"by": list(by)} if by else {}),

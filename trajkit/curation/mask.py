@@ -120,7 +120,7 @@ def mask(
         StoreError: `goal` exists, or a store cannot be read or written.
     """
     chosen = _chosen(reasons, success)
-    arguments: JsonObject = {"reasons": [reason.value for reason in chosen], "success": success}
+    arguments: JsonObject = {"reason": [reason.value for reason in chosen], "success": success}
     with deriving(path, threads=threads) as derivation:
         judge(derivation, [reason.value for reason in chosen], success)
         report = _report(derivation, chosen)

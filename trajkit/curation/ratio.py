@@ -29,6 +29,11 @@ class Ratio(NamedTuple):
         """The shares as floats."""
         return {name: float(share) for name, share in self.shares.items()}
 
+    @property
+    def text(self) -> str:
+        """The shares or counts as `parse_ratio` reads them."""
+        return typed(self.counts) if self.counts else typed(self.floats)
+
 
 def parse_ratio(text: str) -> dict[str, float]:
     """Parse a ratio: `train=0.9,val=0.1` (a point or a % makes a share), or `train=500,val=100`.
@@ -79,6 +84,6 @@ def as_ratio(ratio: Mapping[str, float]) -> Ratio:
     return Ratio(shares, {})
 
 
-def typed(counts: Mapping[str, int]) -> str:
-    """Write counts as `parse_ratio` reads them."""
-    return ",".join(f"{name}={n}" for name, n in counts.items())
+def typed(sizes: Mapping[str, float]) -> str:
+    """Write shares or counts as `parse_ratio` reads them."""
+    return ",".join(f"{name}={size}" for name, size in sizes.items())

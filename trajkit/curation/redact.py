@@ -130,9 +130,9 @@ def redact(
         StoreError: `goal` exists, or a store cannot be read or written.
     """
     sought = _sought(patterns or {}, skip, pii)
-    arguments: JsonObject = {"patterns": [*sorted(patterns or {})], "skip": [*skip]}
+    arguments: JsonObject = {"pattern": dict.fromkeys(sorted(patterns or {})), "skip": [*skip]}
     if pii is not None:
-        arguments["pii"] = Path(pii).name
+        arguments["pii_model"] = Path(pii).name
     with deriving(path) as derivation:
         if goal is None:
             report = _searched(derivation, sought).report()
@@ -170,7 +170,7 @@ def _sought(patterns: Mapping[str, str], skip: Sequence[str], pii: str | None) -
 
 def _entry(derivation: Derivation, arguments: JsonObject, report: RedactReport) -> LineageEntry:
     numbers: JsonObject = dict(report.n_by_kind)
-    return derivation.entry(verb="redact", arguments={**arguments, "found": numbers})
+    return derivation.entry(verb="redact", arguments={**arguments, "result": {"found": numbers}})
 
 
 def _searched(derivation: Derivation, sought: Sought) -> Search:

@@ -331,7 +331,7 @@ def replay(
             "fill": fill,
             "only_verified": only_verified,
             "env": worlds.env,
-            "env_settings": dict(worlds.settings),
+            "env_set": dict(worlds.settings),
             "max_steps": worlds.max_steps,
             "result": report.result(),
         }

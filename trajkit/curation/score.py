@@ -112,7 +112,7 @@ def score(
                     on_progress("scoring", scores.n_seen, scores.n_episodes)
             scores.settle()
             metric = Metric(name=name, level=level, kind=scores.kind(), optimize=optimize)
-            arguments = _arguments(identity, metric, per, scores)
+            arguments = _arguments(identity, metric, per, max_bad, scores)
             if goal is None:
                 entry, manifest = derivation.entry(verb="score", arguments=arguments), None
             else:
@@ -169,18 +169,21 @@ def _refuse_name(manifest: Manifest, name: str, level: MetricLevel) -> None:
             )
 
 
-def _arguments(identity: Identity, metric: Metric, per: Per, scores: Scores) -> JsonObject:
+def _arguments(identity: Identity, metric: Metric, per: Per, max_bad: int, scores: Scores) -> JsonObject:
     return {
         "with": identity.spec,
-        "source_sha256": identity.sha256,
-        "version": identity.version,
         "name": metric.name,
         "per": per,
         "optimize": metric.optimize,
-        "n_scored": scores.n_scored,
-        "n_none": scores.n_none,
-        "n_bad": scores.n_bad,
-        "bad": dict(scores.reasons.most_common(_LISTED)),
+        "max_bad": max_bad,
+        "result": {
+            "source_sha256": identity.sha256,
+            "version": identity.version,
+            "n_scored": scores.n_scored,
+            "n_none": scores.n_none,
+            "n_bad": scores.n_bad,
+            "bad": dict(scores.reasons.most_common(_LISTED)),
+        },
     }
 
 

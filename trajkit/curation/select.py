@@ -106,7 +106,9 @@ def select(
         else:
             with building_both(goal, control_goal(goal), is_same=is_same_control) as folder:
                 manifest = write(folder / goal.name)
-                write_control(derivation, folder / goal.name, amount=amount, chosen=manifest, seed=seed)
+                write_control(
+                    derivation, folder / goal.name, amount=amount, chosen=manifest, arguments=arguments
+                )
         return manifest, manifest.lineage[-1]
 
 
@@ -221,11 +223,12 @@ def _arguments(selection: Selection, pool: Pool) -> JsonObject:
         asked["score"] = pool.score.name
     by_group = (selection.best_of, selection.top, selection.shortest, pool.asks_about_groups)
     if any(by_group):
-        asked["group"] = pool.key.words
+        found: JsonObject = {"group": pool.key.words}
         if pool.largest_group == 1:
-            asked["largest_group"] = 1
+            found["largest_group"] = 1
         if pool.n_ungrouped:
-            asked["n_ungrouped"] = pool.n_ungrouped
+            found["n_ungrouped"] = pool.n_ungrouped
+        asked["result"] = found
     return asked
 
 

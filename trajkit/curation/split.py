@@ -287,17 +287,17 @@ def _report(
         Left(reason=f"without {key.words}", n_episodes=n_left, n_steps=n_left_steps),
     )
     arguments: JsonObject = {
-        "counts" if asked.counts else "ratio": dict(asked.counts or asked.floats),
-        "by": list(key.columns) or key.words,
+        "ratio": asked.text,
+        "by": list(key.columns),
         "seed": seed,
         "missing": None if missing is None else missing.value,
-        "rule": RULE,
     }
-    nearest = tuple(name for (name,) in ask("SELECT side FROM trajkit_nearest").fetchall())
-    if nearest:
-        arguments["nearest"] = list(nearest)
     if leak_free:
         arguments["leak_free"] = True
+    found: JsonObject = {"by": key.words, "rule": RULE}
+    nearest = tuple(name for (name,) in ask("SELECT side FROM trajkit_nearest").fetchall())
+    if nearest:
+        found["nearest"] = list(nearest)
     return Split(
         by=key.words,
         sides=sides,
@@ -312,7 +312,7 @@ def _report(
         entries=tuple(
             derivation.entry(
                 verb="split",
-                arguments={**arguments, "side": side.name},
+                arguments={**arguments, "result": {**found, "side": side.name}},
                 kept=_members(side.name),
                 left=(*_others(sides, side), *rest),
             )

@@ -125,8 +125,8 @@ def _without_examples(report: LeakReport) -> list[str]:
 
 def _replayed(split: str, store: Store) -> list[Replayed]:
     for entry in reversed(store.manifest.lineage):
-        result: Any = entry.arguments.get("result")
-        if entry.verb == "replay" and isinstance(result, dict):
+        result: Any = entry.result
+        if entry.verb == "replay":
             names = ("n_episodes", "n_verified", "n_different")
             return [Replayed(split=split, **{name: result.get(name, 0) for name in names})]
     return []
@@ -134,7 +134,7 @@ def _replayed(split: str, store: Store) -> list[Replayed]:
 
 def _redacted(splits: Mapping[str, Store]) -> list[JsonObject]:
     return [
-        {"split": split, **entry.arguments}
+        {"split": split, **entry.options, **entry.result}
         for split, store in splits.items()
         for entry in store.manifest.lineage
         if entry.verb == "redact"

@@ -19,7 +19,7 @@ from trajkit.publishing.hub import Hub, Remote, checked_name
 from trajkit.publishing.record import RECORD, PublishedStore, Record, read_record
 from trajkit.publishing.restore import restore
 from trajkit.schema import LineageEntry, Manifest, Model
-from trajkit.schema.base import Name
+from trajkit.schema.base import JsonObject, Name
 from trajkit.schema.success import parse_success
 from trajkit.sources.files.importing import Imported, Wish, import_files
 from trajkit.store.layout import TABLES
@@ -149,7 +149,7 @@ def _ours(
     chosen = _chosen(record, repository, splits)
     wanted = [name for store in chosen for names in store.files.values() for name in names]
     _download(hub, repository, remote, work, record, wanted, on_progress)
-    where = {"repository": repository, "commit": remote.commit}
+    where = {"repository": f"{repository}@{remote.commit}"}
 
     def made(store: PublishedStore, at: Path) -> Manifest:
         return restore(work, store, at, where={**where, "split": store.split})
@@ -197,7 +197,12 @@ def _theirs(
     _download(hub, repository, remote, data, None, names, on_progress)
     wish = wish or Wish()
     rule = None if wish.success is None else parse_success(wish.success)
-    imported, entry = import_files(data, goal, wish, success=rule, on_progress=on_progress)
+    pulled: JsonObject = {"repository": f"{repository}@{remote.commit}"}
+    if configuration is not None:
+        pulled["config"] = configuration
+    if splits:
+        pulled["split"] = list(splits)
+    imported, entry = import_files(data, goal, wish, success=rule, pulled=pulled, on_progress=on_progress)
     manifest = open_store(goal).manifest
     return Pulled(
         repository=repository,

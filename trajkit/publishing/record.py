@@ -151,7 +151,7 @@ def public_facts(manifest: Manifest) -> dict[str, Any]:
     Pulls at the end of the lineage are left out, so that pushing a pulled store again changes nothing.
     """
     lineage = list(manifest.lineage)
-    while lineage and lineage[-1].verb == PULL:
+    while lineage and lineage[-1].verb == PULL and lineage[-1].parent_digest is not None:
         lineage.pop()
     return {
         "source": _without_paths(manifest.source),

@@ -46,7 +46,8 @@ class LineageEntry(Model):
     verb: Name
     """Name of the command, such as `export`."""
     arguments: JsonObject
-    """Options of the command, without secrets."""
+    """Options of the command under their own names, without secrets: a store is its digest, and a value that
+    was not recorded, as it may be secret, is null. `result` holds findings besides the counts."""
     parent_digest: Sha256 | None = None
     """Digest of the input store; None when the input was not a store."""
     n_episodes_in: Count
@@ -65,6 +66,17 @@ class LineageEntry(Model):
     """Time of the command."""
     trajkit_version: Name
     """Version of trajkit."""
+
+    @property
+    def options(self) -> JsonObject:
+        """The options alone."""
+        return {name: value for name, value in self.arguments.items() if name != "result"}
+
+    @property
+    def result(self) -> JsonObject:
+        """The findings; entries of before November 2026 have them among the options."""
+        found = self.arguments.get("result")
+        return found if isinstance(found, dict) else self.arguments
 
 
 class Part(Model):

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 import trajkit
 from trajkit.errors import QueryError
 from trajkit.schema import Left, LineageEntry, Model
-from trajkit.schema.base import Name, Text, UtcTime
+from trajkit.schema.base import JsonObject, Name, Text, UtcTime
 from trajkit.schema.manifest import Sha256
 from trajkit.schema.success import finite_number
 
@@ -85,6 +85,17 @@ class Earlier(Model):
     """Until when its source was read for it."""
 
 
+_OPTIONS = {
+    "functions": "function",
+    "train_functions": "train_function",
+    "variants": "variant",
+    "metrics": "metric",
+    "tags": "tag",
+    "template_config": "config",
+}
+"""The options of `export` whose field has another name."""
+
+
 class ExportRequest(Model):
     """Which episodes to bring, and how to read them."""
 
@@ -136,6 +147,15 @@ class ExportRequest(Model):
     """Template argument of the last user message that holds the observation; dots go into objects."""
     action_path: Annotated[Text, Field(min_length=1)] = "action"
     """Field of the parsed output that holds the action; dots go into objects."""
+
+    def options(self) -> JsonObject:
+        """Return what is not a default as the options of `export`, for a lineage."""
+        told: JsonObject = self.model_dump(mode="json", exclude_defaults=True)
+        if self.metrics:
+            told["metrics"] = {each.name: [each.min, each.max] for each in self.metrics}
+        if self.shard is not None:
+            told["shard"] = f"{self.shard.number}/{self.shard.n}"
+        return {_OPTIONS.get(name, name): value for name, value in told.items()}
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
@@ -206,7 +226,7 @@ def lineage_entry(request: ExportRequest, tally: Tally, *, parent_digest: str | 
     """
     return LineageEntry(
         verb="export",
-        arguments=request.model_dump(mode="json", exclude_defaults=True),
+        arguments=request.options(),
         parent_digest=parent_digest,
         n_episodes_in=tally.n_episodes_seen,
         n_episodes_out=tally.n_episodes_kept,

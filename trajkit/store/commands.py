@@ -14,15 +14,26 @@ _LONGEST = 400
 
 
 def command_of(entry: LineageEntry) -> str:
-    """Return the command of an entry, with the kept episodes as a comment.
+    """Return the command of an entry, with the kept episodes as a comment."""
+    command = as_recorded(entry)
+    return f"{command}{chr(10) if chr(10) in command else '  '}# {_kept(entry)}"
 
-    The options are spelled as in the entry. If the entry has the whole command, that is shown.
+
+def as_recorded(entry: LineageEntry) -> str:
+    """Return the command of an entry with the options as they are spelled there.
+
+    If the entry has whole commands, those are returned, a line for each.
     """
     commands = entry.arguments.get("commands")
     if isinstance(commands, list):
-        return "\n".join([*map(_line, commands), f"# {_kept(entry)}"])
-    words = ["trajkit", entry.verb, *_options(entry.arguments)]
-    return f"{_line(' '.join(words))}  # {_kept(entry)}"
+        return "\n".join(map(_line, commands))
+    return _line(" ".join(["trajkit", entry.verb, *_options(entry.arguments)]))
+
+
+def quoted(text: str) -> str:
+    """Quote a word for a shell; in double quotes where it has single ones, which is easier to read."""
+    is_plain = shlex.quote(text) == text or "'" not in text or any(each in text for each in '"$`\\!')
+    return shlex.quote(text) if is_plain else f'"{text}"'
 
 
 def _kept(entry: LineageEntry) -> str:
@@ -39,12 +50,20 @@ def _options(arguments: Any) -> list[str]:
         option = f"--{name.replace('_', '-')}"
         if value is True:
             words.append(option)
+        elif isinstance(value, dict) and all(
+            each is None or isinstance(each, str) for each in value.values()
+        ):
+            words += [
+                word
+                for key, each in value.items()
+                for word in (option, quoted(f"{key}={'…' if each is None else each}"))
+            ]
         elif isinstance(value, list) and all(isinstance(each, str | int | float) for each in value):
-            words += [word for each in value for word in (option, shlex.quote(str(each)))]
+            words += [word for each in value for word in (option, quoted(str(each)))]
         elif isinstance(value, str | int | float):
-            words += [option, shlex.quote(str(value))]
+            words += [option, quoted(str(value))]
         else:
-            words += [option, shlex.quote(json.dumps(value, ensure_ascii=False))]
+            words += [option, quoted(json.dumps(value, ensure_ascii=False))]
     return words
 
 

@@ -63,7 +63,7 @@ def open_store(path: str | Path) -> Store:
             f"there is no store at {path}: not a folder", hint="`trajkit export` and `rollout -o` make one"
         )
     folder = folder.resolve()
-    store = Store(folder, _read_manifest(folder / MANIFEST_NAME))
+    store = Store(folder, read_manifest(folder / MANIFEST_NAME))
     for part in store.manifest.parts:
         _check_size(folder, part)
     for table in TABLES:
@@ -159,7 +159,15 @@ def recomputed_digest(store: Store) -> str:
         raise StoreError(f"{store.path} cannot be read: {first_line(error)}", hint=_DAMAGED) from error
 
 
-def _read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest of a store, whose parts need not be there.
+
+    Args:
+        path: The file `manifest.json`.
+
+    Raises:
+        StoreError: There is none, it cannot be read, or it is of a newer version.
+    """
     if not os.path.lexists(path):
         raise StoreError(
             f"{path.parent} is not a store: it has no {MANIFEST_NAME}",

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 
 from trajkit._core.files import sha256_file
-from trajkit._core.outside import json_from_outside, text_from_outside
 from trajkit._core.samples import SAMPLE_PREFIX, samples
-from trajkit.errors import DataError
+from trajkit.commands.place import store_path
+from trajkit.errors import TrajkitError
 from trajkit.store.layout import MANIFEST_NAME
 
 _MODEL_FILE = "config.json"
-_DIGEST = re.compile("[0-9a-f]{64}")
 _BIG = 64_000_000
 """Larger files go by their size and time of change: weights take longer to read than most steps to run."""
 
 
 def digest_of(path: Path) -> str:
     """The digest of a file's bytes, of a store's content, or of every file below a folder with its name."""
+    from trajkit.store.catalog import digest_at
+
     if path.is_file():
         return _of_file(path)
-    if (digest := _of_store(path)) is not None:
+    if (digest := digest_at(path)) is not None:
         return digest
     total = hashlib.sha256()
     for each in sorted(path.iterdir()) if path.is_dir() else ():  # no device or FIFO is opened
@@ -34,8 +34,14 @@ def digest_of(path: Path) -> str:
 def input_path(text: str) -> Path | None:
     """What the value of an option names, when it is a store, a model, a file or a folder; else None.
 
-    A bare word that is also the name of some folder is taken for a word; of `file.py:name` the file counts.
+    `@NAME` is the store of that tag. A bare word that is also the name of some folder is taken for a word; of
+    `file.py:name` the file counts.
     """
+    if text.startswith("@"):
+        try:
+            text = store_path(text)
+        except TrajkitError:  # no tag: some other text
+            return None
     if text.startswith(SAMPLE_PREFIX):
         name = text.removeprefix(SAMPLE_PREFIX)
         return samples(MANIFEST_NAME).get(name) or samples(_MODEL_FILE).get(name)
@@ -55,13 +61,3 @@ def _of_file(path: Path) -> str:
     if status.st_size <= _BIG:
         return sha256_file(path)
     return hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
-
-
-def _of_store(path: Path) -> str | None:
-    manifest = path / MANIFEST_NAME
-    try:
-        found = json_from_outside(text_from_outside(manifest), where=str(manifest))
-    except DataError:
-        return None
-    digest = found.get("digest") if isinstance(found, dict) else None
-    return digest if isinstance(digest, str) and _DIGEST.fullmatch(digest) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -32,6 +32,8 @@ class Option(NamedTuple):
     """What its help says."""
     choices: tuple[str, ...] | None = None
     """The values that it takes; None for any."""
+    of: str | None = None
+    """The option that it belongs to, such as `metric` of `min`; None for none."""
 
 
 class Verb(NamedTuple):
@@ -147,13 +149,24 @@ def typed(verb: Verb, options: dict[str, Value]) -> list[str]:
         (option, options[option.name]) for option in verb.options if options.get(option.name) is not None
     ]
     arguments = [text for option, value in given if option.flag is None for text in _texts(option, value)]
-    flags = [text for option, value in given if option.flag is not None for text in _flags(option, value)]
+    flags = [
+        text
+        for option, value in given
+        if option.flag is not None
+        for text in _flags(option, value, [each for each in verb.options if each.of == option.name])
+    ]
     is_odd = any(text.startswith("-") for text in arguments)
     return [*flags, "--", *arguments] if is_odd else [*arguments, *flags]
 
 
-def _flags(option: Option, value: Value) -> Iterator[str]:
+def _flags(option: Option, value: Any, parts: Sequence[Option] = ()) -> Iterator[str]:
     assert option.flag is not None
+    if parts and isinstance(value, dict):
+        for name, of_name in value.items():  # such as {"episode_return": [0.7, null]}, the least and the most
+            yield from _flags(option, name)
+            for part, each in zip(parts, of_name, strict=True):
+                yield from () if each is None else _flags(part, each)
+        return
     if option.is_flag:
         if not isinstance(value, bool):
             raise Unfit(f"{option.name} is true or false, not {value!r}", option.name)
@@ -209,4 +222,5 @@ def _option(parameter: click.Parameter) -> Option:
         is_repeated=bool(getattr(parameter, "multiple", False)) or parameter.nargs == -1,
         text=" ".join((getattr(parameter, "help", None) or "").split()),
         choices=tuple(map(str, parameter.type.choices)) if isinstance(parameter.type, click.Choice) else None,
+        of=getattr(parameter, "of", None),
     )

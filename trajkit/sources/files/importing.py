@@ -40,6 +40,7 @@ def import_files(
     success: Success | None = None,
     on_progress: Callable[[str, int, int | None], None] = lambda _what, _done, _total: None,
     read: Callable[[str, str, Wish], Iterator[Found | Unread]] | None = None,
+    pulled: JsonObject | None = None,
 ) -> tuple[Imported, LineageEntry]:
     """Read a file, a folder or what is at a URL into a new store. Memory holds one document, and the ids.
 
@@ -49,6 +50,7 @@ def import_files(
         wish: How to read it.
         success: `wish.success`, taken apart.
         on_progress: Told how many documents were seen.
+        pulled: Options of the `pull` that brought the files; None for an import.
         read: Reads what is at a place, of a format; None for `found_at`, which reads all of it.
 
     Raises:
@@ -65,7 +67,7 @@ def import_files(
     with Spool(goal.absolute()) as spool:
         _take((read or found_at)(place, intake.name, wish), intake, spool, on_progress)
         intake.finish(path)
-        entry = intake.entry(path)
+        entry = intake.entry(path, pulled)
         manifest = _write(spool, goal, intake, path, (entry,))
     return intake.imported(path, goal, manifest), entry
 

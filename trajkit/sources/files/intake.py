@@ -28,6 +28,7 @@ from trajkit.schema import (
     TextBlock,
     ToolCallBlock,
 )
+from trajkit.schema.base import JsonObject
 from trajkit.schema.success import Success, finite_number
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.known import allows_system_anywhere
@@ -37,6 +38,8 @@ from trajkit.store.arrow import Row
 _MOST_SHOWN = 3
 _UNNAMED = "unnamed"
 _ID_LENGTH = 32
+_OPTIONS = {"metrics": "metric", "tags": "tag"}
+"""The options of `import` whose field has another name."""
 
 
 class Imported(Model):
@@ -343,15 +346,21 @@ class Intake:
             raise NothingMatched(f"no episode in {path}", hint=reasons or f"nothing there is {self.name}")
         self._refuse_unfound()
 
-    def entry(self, path: str) -> LineageEntry:
-        """What was done, as the lineage tells it."""
+    def entry(self, path: str, pulled: JsonObject | None = None) -> LineageEntry:
+        """What was done, as the lineage tells it.
+
+        Args:
+            path: What was read.
+            pulled: Options of the `pull` that brought it; None for an import.
+        """
         n_left = sum(self.counts.left.values())
+        wish = self._wish.model_dump(mode="json", exclude_defaults=True, exclude={"format"})
         return LineageEntry(
-            verb="import",
+            verb="import" if pulled is None else "pull",
             arguments={
-                "path": path,
-                "format": self.name,
-                **self._wish.model_dump(mode="json", exclude_defaults=True, exclude={"format"}),
+                **({"path": path} if pulled is None else pulled),
+                "from": self.name,
+                **{_OPTIONS.get(name, name): value for name, value in wish.items()},
             },
             n_episodes_in=self.counts.n_episodes + n_left,
             n_episodes_out=self.counts.n_episodes,

@@ -229,7 +229,7 @@ class _Export:
             with self._workspace.without(
                 _LARGE_TABLES, n_rows=tally.n_steps_kept, memory_limit=CHECKING_MEMORY
             ) as connection:
-                lineage = [lineage_entry(self._request, tally)]
+                lineage = [lineage_entry(self._seen, tally)]
                 return tally, writer.finish(lineage=lineage, connection=connection)
 
     def _assembled(
