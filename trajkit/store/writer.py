@@ -184,12 +184,13 @@ class StoreWriter:
         for table in TABLES:
             self._write(table, number, rows[table].to_batches())
 
-    def copy(self, store: Store, name: str | None = None) -> None:
+    def copy(self, store: Store, name: str | None = None, *, is_linked: bool = False) -> None:
         """Copy the parts of a store unchanged, with the hashes of their episodes.
 
         Args:
             store: Its checksums must have been verified, and its metrics be those of this writer.
             name: Name of the parts to copy, such as `part-00000.parquet`; None for all.
+            is_linked: Link the files where the disk can, for a store that is removed afterwards.
 
         Raises:
             StoreError: The disk is full, or the folder cannot be written.
@@ -201,7 +202,7 @@ class StoreWriter:
         with writing(self._goal):
             for part in written:
                 path = f"{part.path.partition('/')[0]}/part-{number_by_name[_name(part)]:05}.parquet"
-                shutil.copyfile(store.path / part.path, folder / path)
+                _copy(store.path / part.path, folder / path, is_linked=is_linked)
                 self._parts.append(part.model_copy(update={"path": path}))
 
     def finish(
@@ -367,6 +368,14 @@ def write_episodes(
             # opening a new connection takes longer than checking a small store
             spool.connection.execute(f"SET memory_limit = '{CHECKING_MEMORY}'")
             return writer.finish(lineage=lineage, connection=spool.connection)
+
+
+def _copy(source: Path, goal: Path, *, is_linked: bool) -> None:
+    if is_linked:
+        with contextlib.suppress(OSError):  # another disk, or one without hard links
+            goal.hardlink_to(source)
+            return
+    shutil.copyfile(source, goal)
 
 
 def _name(part: Part) -> str:
