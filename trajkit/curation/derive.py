@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,8 +14,9 @@ import duckdb
 
 import trajkit
 from trajkit._core.files import refuse_existing
+from trajkit._core.settings import STATE_FOLDER
 from trajkit.curation.shards import PLAN, Piece, Written, shards
-from trajkit.engines.engine import Engine, OnProgress
+from trajkit.engines.engine import Engine
 from trajkit.errors import DataError, NothingMatched, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest, Metric
 from trajkit.schema.base import JsonObject
@@ -40,9 +42,9 @@ class Derivation:
     verified: Callable[[], None]
     """Wait for the checksums; raises `StoreError` if one differs."""
     engine: Engine | None = None
-    """Writes the parts of new stores; None for this process."""
-    on_progress: OnProgress = lambda what, done, total: None
-    """Gets the progress of the engine in shards."""
+    """Runs what is done shard by shard; None for this process."""
+    folder: Path = STATE_FOLDER
+    """Where the engine's jobs are kept: every worker sees it."""
 
     def refuse_repeated_steps(self) -> None:
         """Refuse a store with repeated steps, before joins by step multiply its rows.
@@ -153,16 +155,15 @@ class Derivation:
             as_of=manifest.as_of,
             split=manifest.split if split is None else split,
         ) as writer:
-            self.add(writer, written, goal, kept)
+            self.add(writer, written, kept)
             return writer.finish(lineage=(*manifest.lineage, entry))
 
-    def add(self, writer: StoreWriter, written: Written, goal: Path, kept: str = "episodes") -> None:
+    def add(self, writer: StoreWriter, written: Written, kept: str = "episodes") -> None:
         """Add episodes to a store that is being written, in this process or by the engine.
 
         Args:
             writer: Writes the store.
             written: What is written of them.
-            goal: The folder that `writer` makes.
             kept: Relation with their `episode_id`s.
         """
         pieces = self._pieces(kept)
@@ -170,17 +171,8 @@ class Derivation:
             for piece in pieces:
                 written.add(writer, self.connection, piece)
             return
-        with shards(
-            self.engine,
-            self.store,
-            self.connection,
-            pieces,
-            written,
-            goal=goal,
-            on_progress=self.on_progress,
-        ) as made:
-            for shard in made:
-                writer.copy(shard, is_linked=True)
+        for shard in shards(self.engine, self.store, self.connection, pieces, written, folder=self.folder):
+            writer.copy(shard, is_linked=True)
 
     def parts(self, kept: str = "episodes") -> Iterator[str]:
         """Yield the SQL to put after `SELECT … FROM steps`, for one part of the episodes at a time.
@@ -234,7 +226,7 @@ def deriving(
     threads: int | None = None,
     verifies_beside: bool = False,
     engine: Engine | None = None,
-    on_progress: OnProgress = lambda what, done, total: None,
+    goal: Path | None = None,
 ) -> Iterator[Derivation]:
     """Open a store to derive others from it; Ctrl-C stops queries inside the block.
 
@@ -245,8 +237,9 @@ def deriving(
         threads: None for one per core.
         verifies_beside: Compute checksums while the block reads. The block must show and write nothing before
             `Derivation.entry` or `write`, which wait for them.
-        engine: Writes the parts of new stores; None for this process.
-        on_progress: Gets the progress of the engine in shards.
+        engine: Runs what is done shard by shard; None for this process.
+        goal: The folder that the block makes. The engine's jobs are kept beside it until the block ends well:
+            the same command continues with what is done.
 
     Raises:
         StoreError: It is not a store, a part is missing or changed, or a file cannot be read.
@@ -260,13 +253,23 @@ def deriving(
             verified()
         create_views(connection, store)
         try:
+            folder = jobs_folder(goal)
             with interruptible(connection):
-                yield Derivation(store, connection, verified, engine, on_progress)
+                yield Derivation(store, connection, verified, engine, folder)
+            if engine is not None:
+                shutil.rmtree(folder, ignore_errors=True)
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             raise StoreError(
                 f"{store.path} could not be read: {first_line(error)}",
                 hint="is there room in the folder for temporary files, and in memory?",
             ) from error
+
+
+def jobs_folder(goal: Path | None) -> Path:
+    """Return the folder beside a goal that keeps an engine's jobs; without a goal one in `.trajkit`."""
+    return (
+        (goal or STATE_FOLDER / "counted").absolute().with_name(f".{goal.name if goal else 'counted'}.shards")
+    )
 
 
 def nothing_left(store: Store, entry: LineageEntry) -> NothingMatched:

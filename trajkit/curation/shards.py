@@ -6,19 +6,17 @@ by id, and each worker gets views of them, on which the driver's own views work 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import secrets
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
 
 from trajkit._core.files import replacing, sha256_file
-from trajkit.engines.engine import Engine, OnProgress
+from trajkit.engines.engine import Engine
 from trajkit.schema import Metric
 from trajkit.store.engine import connect, file_literal, literal
 from trajkit.store.reader import Store, open_store
@@ -70,7 +68,6 @@ class Written(NamedTuple):
         )
 
 
-@contextlib.contextmanager
 def shards(
     engine: Engine,
     store: Store,
@@ -78,10 +75,9 @@ def shards(
     pieces: Sequence[Piece],
     written: Written,
     *,
-    goal: Path,
-    on_progress: OnProgress,
-) -> Iterator[list[Store]]:
-    """Yield a store for each shard. They are beside `goal`, and removed when the block ends well.
+    folder: Path,
+) -> list[Store]:
+    """Return a store for each shard, in order.
 
     Args:
         engine: What writes them.
@@ -89,13 +85,11 @@ def shards(
         connection: Has `PLAN` and the relations of `written`.
         pieces: The parts to write.
         written: What to write.
-        goal: The folder that the caller makes of the shards; every worker must see the one that it is in.
-        on_progress: Gets the progress in shards.
+        folder: Where they are made, which the caller removes; every worker must see it.
 
     Raises:
         TrajkitError: A shard failed; what is done stays for the same command to continue with.
     """
-    folder = goal.absolute().with_name(f".{goal.name}.shards")
     tables, views = _decided(connection, (written.episodes, written.steps, PLAN))
     size = math.ceil(len(pieces) / _MOST_SHARDS)
     common = {
@@ -104,12 +98,11 @@ def shards(
         "folder": str(folder),
         "tables": {name: _saved(connection, name, folder) for name in tables},
         "views": views,
-        "written": written._replace(metrics=[m.model_dump(mode="json") for m in written.metrics])._asdict(),
+        "written": {**written._asdict(), "metrics": [m.model_dump(mode="json") for m in written.metrics]},
     }
     items = [{**common, "pieces": pieces[at : at + size]} for at in range(0, len(pieces), size)]
-    made = dict(engine.map(write_shard, items, what=written.kind, folder=folder, on_progress=on_progress))
-    yield [open_store(folder / made[index]) for index in sorted(made)]
-    shutil.rmtree(folder, ignore_errors=True)
+    made = dict(engine.map(write_shard, items, what=written.kind, folder=folder))
+    return [open_store(folder / made[index]) for index in sorted(made)]
 
 
 def write_shard(item: dict[str, Any]) -> str:
