@@ -45,3 +45,9 @@ def forget_import(item: dict[str, Any]) -> int:
 def place(step: Any) -> float | None:
     """Score a step; the first has no score."""
     return step.step_index / 3 if step.step_index else None
+
+
+def wait(item: dict[str, Any]) -> int:
+    """The same, later."""
+    time.sleep(0.5)
+    return double(item)
