@@ -111,10 +111,10 @@ class Signing:
         made = []
         for batch in prompts.to_batches(_BATCH_ROWS):
             for piece in _slices(batch, "hashes"):
-                column = piece.column("hashes")
-                places = pc.index_in(column.flatten(), hashes).to_numpy(zero_copy_only=False)
+                column = cast("pa.ListArray[Any]", piece.column("hashes"))
+                places = cast("pa.Array[Any]", pc.index_in(column.flatten(), hashes))
                 starts = column.offsets.to_numpy()[:-1] - column.offsets[0].as_py()
-                made.append(np.minimum.reduceat(of_messages[places], starts))
+                made.append(np.minimum.reduceat(of_messages[places.to_numpy()], starts))
         if made:
             _insert(self._connection, prompts, np.concatenate(made), self._n_rows)
 
@@ -182,7 +182,7 @@ def _insert(
         buckets = mixed(buckets ^ values[:, :, place])
     buckets = mixed(buckets ^ mixed(np.arange(n_bands, dtype=np.uint64))[None, :] ^ frames[:, None])
     width = pa.binary(4 * N_VALUES)
-    blobs = pa.Array.from_buffers(width, len(signatures), [None, pa.py_buffer(signatures)])
+    blobs = pa.Array.from_buffers(width, len(signatures), [None, pa.py_buffer(signatures.tobytes())])
     rows = {
         _SIGNATURES: prompts.select(["number", "frame"]).append_column("signature", blobs),
         _BANDS: pa.table(
