@@ -326,8 +326,9 @@ def _read(derivation: Derivation, steps: str, *, with_texts: bool) -> None:
     """Create the table `_PART`: steps whose messages are hashes, so that long prompts are cheap."""
     is_system = 'contains(t, \'"role":"system"\')'  # a quotation mark inside a text is another character
     hashed = f"CASE WHEN {is_system} THEN '{_SYSTEM}' ELSE '{_OTHER}' END || md5(t)"
+    derivation.connection.execute(f"DROP TABLE IF EXISTS {_PART}")  # before: one part at a time in memory
     derivation.connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE {_PART} AS SELECT * {'' if with_texts else 'EXCLUDE texts'} REPLACE ("
+        f"CREATE TEMP TABLE {_PART} AS SELECT * {'' if with_texts else 'EXCLUDE texts'} REPLACE ("
         "CASE WHEN messages IS NOT NULL THEN to_json(hashes[:-2]) END AS messages, "
         "to_json(hashes[-1]) AS completion) "
         f"FROM (SELECT *, list_transform(texts, lambda t: {hashed}) AS hashes FROM "
