@@ -147,7 +147,7 @@ def drop_leaks(
     # only for prompts of `eval` every similar one is found, so the cleaned store is opened as `eval`
     stores = {"train": open_store(other), "eval": open_store(path)}
     why: dict[str, LeakKind] = {}
-    with _connected(stores, None, None, by=by) as connection:
+    with _connected(stores, MEMORY_LIMIT, None, by=by) as connection:
         barred = in_reserved(connection, kept, "o")
         rows = connection.execute(f"SELECT episode_id FROM eval.own AS o WHERE {barred}").fetchall()
         why |= dict.fromkeys((episode_id for (episode_id,) in rows), LeakKind.RESERVED)

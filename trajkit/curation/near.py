@@ -111,10 +111,10 @@ class Signing:
         made = []
         for batch in prompts.to_batches(_BATCH_ROWS):
             for piece in _slices(batch, "hashes"):
-                column = piece.column("hashes")
-                places = pc.index_in(column.flatten(), hashes).to_numpy(zero_copy_only=False)
+                column = cast("pa.ListArray[Any]", piece.column("hashes"))
+                places = cast("pa.Array[Any]", pc.index_in(column.flatten(), hashes))
                 starts = column.offsets.to_numpy()[:-1] - column.offsets[0].as_py()
-                made.append(np.minimum.reduceat(of_messages[places], starts))
+                made.append(np.minimum.reduceat(of_messages[places.to_numpy()], starts))
         if made:
             _insert(self._connection, prompts, np.concatenate(made), self._n_rows)
 
@@ -182,7 +182,7 @@ def _insert(
         buckets = mixed(buckets ^ values[:, :, place])
     buckets = mixed(buckets ^ mixed(np.arange(n_bands, dtype=np.uint64))[None, :] ^ frames[:, None])
     width = pa.binary(4 * N_VALUES)
-    blobs = pa.Array.from_buffers(width, len(signatures), [None, pa.py_buffer(signatures)])
+    blobs = pa.Array.from_buffers(width, len(signatures), [None, pa.py_buffer(signatures.tobytes())])
     rows = {
         _SIGNATURES: prompts.select(["number", "frame"]).append_column("signature", blobs),
         _BANDS: pa.table(
@@ -326,8 +326,9 @@ def _read(derivation: Derivation, steps: str, *, with_texts: bool) -> None:
     """Create the table `_PART`: steps whose messages are hashes, so that long prompts are cheap."""
     is_system = 'contains(t, \'"role":"system"\')'  # a quotation mark inside a text is another character
     hashed = f"CASE WHEN {is_system} THEN '{_SYSTEM}' ELSE '{_OTHER}' END || md5(t)"
+    derivation.connection.execute(f"DROP TABLE IF EXISTS {_PART}")  # before: one part at a time in memory
     derivation.connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE {_PART} AS SELECT * {'' if with_texts else 'EXCLUDE texts'} REPLACE ("
+        f"CREATE TEMP TABLE {_PART} AS SELECT * {'' if with_texts else 'EXCLUDE texts'} REPLACE ("
         "CASE WHEN messages IS NOT NULL THEN to_json(hashes[:-2]) END AS messages, "
         "to_json(hashes[-1]) AS completion) "
         f"FROM (SELECT *, list_transform(texts, lambda t: {hashed}) AS hashes FROM "

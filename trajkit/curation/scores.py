@@ -26,6 +26,7 @@ _FIELDS: dict[str, pa.DataType] = {
 }
 _SCHEMA = pa.schema(_FIELDS)
 _LISTED = 20
+_ROWS_AT_ONCE = 10_000
 _FAILURES_IN_A_ROW = 20
 """This many episodes in a row that cannot be scored mean that none can."""
 
@@ -151,11 +152,11 @@ class Scores:
 
     def mean(self) -> float | None:
         """Return the mean of the scores."""
-        rows = self._derivation.connection.execute(
-            "SELECT value, count(*) FROM scored GROUP BY value ORDER BY value"
-        ).fetchall()
-        n = sum(times for _, times in rows)
-        return math.fsum(value * times for value, times in rows) / n if n else None
+        run = self._derivation.connection.execute
+        ((n,),) = run("SELECT count(*) FROM scored").fetchall()
+        found = run("SELECT value, count(*) FROM scored GROUP BY value")
+        batches = iter(lambda: found.fetchmany(_ROWS_AT_ONCE), [])
+        return math.fsum(value * times for rows in batches for value, times in rows) / n if n else None
 
     def _flush(self) -> None:
         if self._waiting:
