@@ -29,10 +29,10 @@ class Reader:
             each.episode_id: each for one in readings if isinstance(one, Reading) for each in one.episodes
         }
 
-    def sound(self, place: Path | str) -> dict[str, Episode]:
+    def sound(self, place: Path | str, wish: Wish = Wish()) -> dict[str, Episode]:  # noqa: B008 -- frozen
         """The episodes at a place where all can be read."""
-        assert [one.problem for one in self.found(place) if one.problem is not None] == []
-        return self.episodes(place)
+        assert [one.problem for one in self.found(place, wish) if one.problem is not None] == []
+        return self.episodes(place, wish)
 
     def of_babyai(self, place: Path | str) -> list[Episode]:
         """Those of the thirty episodes."""
