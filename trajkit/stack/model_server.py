@@ -19,7 +19,8 @@ from pydantic import ValidationError
 
 from trajkit._core.loop import told_to_end
 from trajkit.errors import RequestError, StackError
-from trajkit.stack.chat_completion import MODEL, Player, Refusal, complete, read_request
+from trajkit.formats.chat_request import Refusal
+from trajkit.stack.chat_completion import MODEL, Player, complete, read_request
 from trajkit.stack.loopback import BadBody, LoopbackHandler, LoopbackServer
 
 _LONGEST_BODY = 32 << 20
