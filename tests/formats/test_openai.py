@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
 
-from tests.formats.messages import call, result, said
+from tests.formats import exchange
+from tests.formats.exchange import result
+from tests.formats.exchange import say as said
 from trajkit.curation.rows.calls import Calls
 from trajkit.curation.rows.plain_line import PlainLines
 from trajkit.errors import RequestError
@@ -22,6 +25,7 @@ from trajkit.formats.openai import OPENAI_DPO, OPENAI_SFT
 from trajkit.schema import Message, message
 from trajkit.store.arrow import message_value
 
+call = partial(exchange.call, arguments='{"at": "door"}')
 WEATHER = {"name": "weather", "description": "Say it", "parameters": {"type": "object"}, "strict": True}
 
 

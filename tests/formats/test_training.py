@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.formats import exchange
 from tests.formats.contract import check_row
-from tests.formats.messages import call, result, said
+from tests.formats.exchange import result
+from tests.formats.exchange import say as said
 from tests.matrix import examples
 from trajkit.curation.rows.plain_line import PlainLines
 from trajkit.formats import format_named, known
@@ -35,6 +38,7 @@ from trajkit.formats.think import Thoughts, with_thoughts
 from trajkit.schema import message
 from trajkit.store.arrow import message_value
 
+call = partial(exchange.call, arguments='{"at": "door"}')
 FORMATS = [form for name in known() if isinstance(form := format_named(name), SftFormat)]
 BY_NAME = {form.name: form for form in FORMATS}
 TOOL = {"name": "look", "description": "See", "parameters": {"type": "object", "properties": {}}}
