@@ -23,11 +23,11 @@ def say(role: str, *blocks: Any) -> Message:
     return Message.model_validate({"role": role, "content": content})
 
 
-def call(call_id: str, name: str = "look", arguments: str = "{}") -> dict[str, str]:
+def call(call_id: str = "c1", name: str = "look", arguments: str = "{}") -> dict[str, str]:
     return {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
 
 
-def result(call_id: str, text: str, name: str = "look") -> dict[str, str]:
+def result(call_id: str = "c1", text: str = "locked", name: str = "look") -> dict[str, str]:
     return {"type": "tool_result", "id": call_id, "name": name, "result": text}
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
 
+from tests.formats import exchange
+from tests.formats.exchange import result
+from tests.formats.exchange import say as said
 from trajkit.curation.rows.calls import Calls
 from trajkit.curation.rows.plain_line import PlainLines
 from trajkit.errors import RequestError
@@ -21,20 +25,8 @@ from trajkit.formats.openai import OPENAI_DPO, OPENAI_SFT
 from trajkit.schema import Message, message
 from trajkit.store.arrow import message_value
 
+call = partial(exchange.call, arguments='{"at": "door"}')
 WEATHER = {"name": "weather", "description": "Say it", "parameters": {"type": "object"}, "strict": True}
-
-
-def said(role: str, *blocks: Any) -> Message:
-    content = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
-    return Message.model_validate({"role": role, "content": content})
-
-
-def call(call_id: str = "c1", name: str = "weather", arguments: str = '{"city": "Oslo"}') -> dict[str, Any]:
-    return {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
-
-
-def result(call_id: str = "c1", name: str = "weather", text: str = "rain") -> dict[str, Any]:
-    return {"type": "tool_result", "id": call_id, "name": name, "result": text}
 
 
 def example(*prompt: Message, answer: Message | str = "go", **fields: Any) -> Example:
@@ -77,7 +69,7 @@ def test_tool_calls_keep_their_arguments_as_the_text_that_the_model_wrote() -> N
         "role": "assistant",
         "content": "I look",
         "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":  "Oslo"'}}
+            {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"city":  "Oslo"'}}
         ],
     }
 
@@ -96,13 +88,13 @@ def test_tool_results_become_messages_of_their_own_before_the_text_beside_them()
     assert [message["role"] for message in row.value["messages"]] == [
         *("user", "assistant", "tool", "tool", "user", "assistant")
     ]
-    assert row.value["messages"][2] == {"role": "tool", "tool_call_id": "a", "content": "rain"}
+    assert row.value["messages"][2] == {"role": "tool", "tool_call_id": "a", "content": "locked"}
     assert row.problems == ()
 
 
 def test_results_in_a_message_of_role_tool_are_the_same() -> None:
     made = example(said("user", "u"), said("assistant", call()), said("tool", result()))
-    assert messages_of(made)[2:3] == [{"role": "tool", "tool_call_id": "c1", "content": "rain"}]
+    assert messages_of(made)[2:3] == [{"role": "tool", "tool_call_id": "c1", "content": "locked"}]
 
 
 def test_several_texts_of_a_message_stay_apart_and_empty_ones_go() -> None:
@@ -239,69 +231,6 @@ def test_columns_give_the_lines_of_plain_text(plain_line: Any) -> None:
         '{"role":"assistant","weight":0,"content":"a"},{"role":"user","content":"b"},'
         '{"role":"assistant","content":"go"}]}'
     )
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        example(message("user", "<|im_start|>")),
-        example(message("user", "")),
-        example(said("user", "a", "b")),
-        example(said("user")),
-        example(said("tool", "a")),
-        example(answer=""),
-        example(answer=said("user", "a")),
-        example(answer=said("assistant", call())),
-        one_answer((), message("assistant", "a")),
-        example(message("user", "\x1b[0m")),
-    ],
-)
-def test_what_is_not_plain_is_left_to_python(made: Example, plain_line: Any) -> None:
-    assert plain_line(made) is None
-
-
-def read_back(row: dict[str, Any]) -> tuple[list[tuple[str, Any]], list[Any]]:
-    """What a row says, piece by piece, whatever message it stands in."""
-    pieces: list[tuple[str, Any]] = []
-    for each in row["messages"]:
-        if each["role"] == "tool":
-            pieces.append(("result", (each["tool_call_id"], each["content"])))
-            continue
-        content = each.get("content", [])
-        texts = [content] if isinstance(content, str) else [part["text"] for part in content]
-        pieces += [(each["role"], text) for text in texts]
-        pieces += [("call", (c["id"], *c["function"].values())) for c in each.get("tool_calls", [])]
-    return pieces, [tool["function"] for tool in row.get("tools", [])]
-
-
-def pieces_of(made: Example) -> tuple[list[tuple[str, Any]], list[Any]]:
-    """The same of an example, of what a row can carry."""
-    pieces: list[tuple[str, Any]] = []
-    for each in made.messages:
-        for block in sorted(each.content, key=lambda block: block.type != "tool_result"):
-            match block.type:
-                case "text":
-                    pieces.append((each.role.value, block.text))
-                case "tool_call":
-                    pieces.append(("call", (block.id, block.name, block.arguments)))
-                case "tool_result":
-                    pieces.append(("result", (block.id, block.result)))
-    return pieces, [{name: value for name, value in tool.items() if value is not None} for tool in made.tools]
-
-
-def test_a_conversation_loses_what_the_losses_say_and_nothing_more(
-    conversations: st.SearchStrategy[Example],
-) -> None:
-    @settings(max_examples=100, deadline=None)
-    @given(conversations)
-    def check(made: Example) -> None:
-        row = OPENAI_SFT.row(made)
-        assert row.problems == ()
-        assert read_back(row.value) == pieces_of(made)
-        n_thoughts = sum(block.type == "thought" for each in made.messages for block in each.content)
-        assert [loss.kind for loss in row.losses] == [LossKind.THOUGHT] * n_thoughts
-
-    check()
 
 
 def test_openai_s_own_types_take_the_messages(conversations: st.SearchStrategy[Example]) -> None:

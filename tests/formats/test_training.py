@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.formats import exchange
 from tests.formats.contract import check_row
+from tests.formats.exchange import result
+from tests.formats.exchange import say as said
 from tests.matrix import examples
 from trajkit.curation.rows.plain_line import PlainLines
 from trajkit.formats import format_named, known
@@ -31,25 +35,13 @@ from trajkit.formats.base import (
     one_answer,
 )
 from trajkit.formats.think import Thoughts, with_thoughts
-from trajkit.schema import Message, message
+from trajkit.schema import message
 from trajkit.store.arrow import message_value
 
+call = partial(exchange.call, arguments='{"at": "door"}')
 FORMATS = [form for name in known() if isinstance(form := format_named(name), SftFormat)]
 BY_NAME = {form.name: form for form in FORMATS}
 TOOL = {"name": "look", "description": "See", "parameters": {"type": "object", "properties": {}}}
-
-
-def said(role: str, *blocks: Any) -> Message:
-    content = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
-    return Message.model_validate({"role": role, "content": content})
-
-
-def call(call_id: str = "c1", name: str = "look", arguments: str = '{"at": "door"}') -> dict[str, Any]:
-    return {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
-
-
-def result(call_id: str = "c1", name: str = "look", text: str = "locked") -> dict[str, Any]:
-    return {"type": "tool_result", "id": call_id, "name": name, "result": text}
 
 
 THOUGHT = {"type": "thought", "text": "hm"}

@@ -22,23 +22,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.node_tools import free_port, running
-
-__all__ = [
-    "answering",
-    "changed",
-    "client",
-    "environment",
-    "forwarded",
-    "free_port",
-    "packed",
-    "program",
-    "replayed",
-    "running",
-    "shrink",
-    "unpacked",
-]
-
 
 def environment(folder: Path, *requirements: Sequence[str]) -> Path:
     """Make a virtual environment, and return its Python; one that is complete already is used as it is.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trajkit.formats.document import Reading
 from trajkit.schema import Episode, Message, Transition
@@ -29,14 +32,26 @@ class Reader:
             each.episode_id: each for one in readings if isinstance(one, Reading) for each in one.episodes
         }
 
-    def sound(self, place: Path | str) -> dict[str, Episode]:
+    def sound(self, place: Path | str, wish: Wish = Wish()) -> dict[str, Episode]:  # noqa: B008 -- frozen
         """The episodes at a place where all can be read."""
-        assert [one.problem for one in self.found(place) if one.problem is not None] == []
-        return self.episodes(place)
+        assert [one.problem for one in self.found(place, wish) if one.problem is not None] == []
+        return self.episodes(place, wish)
+
+    def session(self, place: Path | str) -> list[Episode]:
+        """The episodes of the only session at a place."""
+        assert len(self.found(place)) == 1
+        return list(self.sound(place).values())
 
     def of_babyai(self, place: Path | str) -> list[Episode]:
         """Those of the thirty episodes."""
         return [one for name, one in self.episodes(place).items() if name.startswith("babyai-")]
+
+
+def written(path: Path, rows: Iterable[Any]) -> Path:
+    """Write a file of JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in rows), encoding="utf-8")
+    return path
 
 
 def answer(step: Transition) -> Message:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from trajkit.stack.chat_completion import INVALID_ANSWERS, Player, Refusal, complete, read_request
+from trajkit.formats.chat_request import Refusal
+from trajkit.stack.chat_completion import INVALID_ANSWERS, Player, complete, read_request
 from trajkit.stack.rule_player import ACTIONS
 
 PERFECT = Player(mistakes=0.0, invalid=0.0)
@@ -142,10 +143,10 @@ def test_a_player_that_always_errs_never_gives_the_right_action() -> None:
 @pytest.mark.parametrize(
     ("request_body", "param", "words"),
     [
-        (b"", None, "not valid JSON"),
-        (b"{", None, "not valid JSON"),
-        (b"\xff\xfe", None, "not valid JSON"),
-        (b"[" * 100_000, None, "not valid JSON"),
+        (b"", None, "Invalid JSON"),
+        (b"{", None, "Invalid JSON"),
+        (b"\xff\xfe", None, "Invalid JSON"),
+        (b"[" * 100_000, None, "Invalid JSON"),
         (b"[]", None, "body"),
         (b"{}", "model", "model"),
         (body(messages=[]), "messages", "messages"),

@@ -221,7 +221,7 @@ def test_shares_that_are_none_are_refused(settings: dict[str, float], words: str
 def test_a_port_that_is_taken_is_an_error_that_names_it(server: ModelServer) -> None:
     port = int(server.url.rpartition(":")[2])
 
-    with pytest.raises(StackError, match=f"cannot listen on .*:{port}"):
+    with pytest.raises(StackError, match=f"can listen on .*:{port}"):
         start(port=port)
     with pytest.raises(StackError, match="port must be 0-65535"):
         start(port=70_000)

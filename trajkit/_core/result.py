@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from trajkit._core import console
+from trajkit._core.closing import Closing
 from trajkit.errors import TrajkitError
 
 
@@ -40,7 +41,7 @@ class Result(abc.ABC):
         return f"<pre>{escape(str(self))}</pre>"
 
 
-class Running(Result):
+class Running(Result, Closing):
     """A result that goes on, such as a server. The command line prints it, as one line of JSON, and waits."""
 
     def print_json(self) -> None:

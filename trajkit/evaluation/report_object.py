@@ -16,7 +16,7 @@ from trajkit.evaluation.report_markdown import markdown
 from trajkit.evaluation.report_model import ReportData
 from trajkit.evaluation.report_page import page
 from trajkit.evaluation.report_pictures import png, svg
-from trajkit.evaluation.report_text import Table, difference_table, group_table, said_of
+from trajkit.evaluation.report_text import Table, difference_table, group_table, said_of, text
 
 PAGE, MARKDOWN, JSON, CHARTS = "report.html", "report.md", "report.json", "charts"
 
@@ -29,8 +29,6 @@ class Report(Result, ReportData):
 
     def markdown(self) -> str:
         """Return every table as Markdown."""
-        from trajkit.evaluation.report_markdown import markdown
-
         return markdown(self)
 
     def page(self) -> str:
@@ -39,12 +37,10 @@ class Report(Result, ReportData):
         Raises:
             MissingExtra: Altair or vl-convert is not installed.
         """
-        from trajkit.evaluation.report_page import page
-
         return page(self)
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write `report.html`, `report.md`, `report.json` and every chart as PNG and SVG.
+        """Write `report.html`, `report.md`, `report.json` and every chart as PNG and SVG, or nothing.
 
         Args:
             folder: A new folder; nothing may have that name yet.
@@ -56,15 +52,26 @@ class Report(Result, ReportData):
             StoreError: The folder already exists.
             MissingExtra: Altair or vl-convert is not installed.
         """
-        return save(self, Path(folder))
+        goal, drawn = Path(folder), list(charts(self))
+        pictures = [(each.title, f"{CHARTS}/{each.name}.svg") for each in drawn]
+        files: dict[str, bytes] = {
+            PAGE: page(self).encode(),
+            MARKDOWN: markdown(self, pictures).encode(),
+            JSON: f"{self.model_dump_json(indent=2)}\n".encode(),
+            **{f"{CHARTS}/{each.name}.svg": svg(each).encode() for each in drawn},
+            **{f"{CHARTS}/{each.name}.png": png(each) for each in drawn},
+        }
+        with building_folder(goal) as made:
+            (made / CHARTS).mkdir()
+            for name, content in files.items():
+                (made / name).write_bytes(content)
+        return [goal / name for name in files]
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `report.json`."""
         return self.model_dump(mode="json")
 
     def __str__(self) -> str:
-        from trajkit.evaluation.report_text import text
-
         return text(self)
 
     def __repr__(self) -> str:
@@ -76,7 +83,7 @@ class Report(Result, ReportData):
         return self.markdown()
 
     def _repr_html_(self) -> str:
-        return notebook_html(self)
+        return html.framed(_parts(self))
 
 
 def report_schema() -> dict[str, Any]:
@@ -86,11 +93,6 @@ def report_schema() -> dict[str, Any]:
         "$id": "urn:trajkit:v1:report",
         **Report.model_json_schema(mode="validation"),
     }
-
-
-def notebook_html(report: ReportData) -> str:
-    """Return HTML for a notebook cell; without the packages that draw charts, it has tables only."""
-    return html.framed(_parts(report))
 
 
 def _parts(report: ReportData) -> Iterator[str]:
@@ -111,32 +113,3 @@ def _parts(report: ReportData) -> Iterator[str]:
 
 def _table(table: Table) -> str:
     return html.table(table.headings, table.rows, n_text=table.n_text)
-
-
-def save(report: ReportData, goal: Path) -> list[Path]:
-    """Write all files of a report into a new folder, or nothing.
-
-    Args:
-        report: The report.
-        goal: The folder; nothing may have that name yet.
-
-    Raises:
-        StoreError: The folder already exists.
-        MissingExtra: Altair or vl-convert is not installed.
-    """
-    drawn = list(charts(report))
-    pictures = [(each.title, f"{CHARTS}/{each.name}.svg") for each in drawn]
-    texts = {
-        PAGE: page(report),
-        MARKDOWN: markdown(report, pictures),
-        JSON: report.model_dump_json(indent=2) + "\n",
-        **{f"{CHARTS}/{each.name}.svg": svg(each) for each in drawn},
-    }
-    images = {f"{CHARTS}/{each.name}.png": png(each) for each in drawn}
-    with building_folder(goal) as folder:
-        (folder / CHARTS).mkdir()
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        for name, image in images.items():
-            (folder / name).write_bytes(image)
-    return [goal / name for name in [*texts, *images]]

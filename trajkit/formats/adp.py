@@ -12,7 +12,7 @@ from typing import Any
 from trajkit.formats.atif_parts import compact, is_outside, refuse_outside
 from trajkit.formats.base import Document, EpisodeFormat
 from trajkit.formats.chat_conversation import function_tool, tools_of
-from trajkit.formats.document import BadDocument, Reading, object_at, objects_at, shown, text_at
+from trajkit.formats.document import BadDocument, Reading, object_at, objects_at, of_one, shown, text_at
 from trajkit.formats.profile import KEY, episode_from, profile_of
 from trajkit.formats.profile import VERSION as VERSION_OF_PROFILE
 from trajkit.formats.turns import Turns, answers_at, arguments_value, plain_cuts, read_cuts, turns_of
@@ -82,20 +82,11 @@ def write_adp(episode: Episode) -> Document:
     return Document((value,))
 
 
-def read_one(values: Sequence[JsonObject]) -> Episode:
-    """Return the episode of a trajectory.
-
-    Raises:
-        BadDocument: It is not a trajectory.
-    """
-    return read_adp(values[0]).episodes[0]
-
-
 ADP = EpisodeFormat(
     name="adp",
     about="the Agent Data Protocol 1.3.1: a trajectory of actions and observations per line",
     write=write_adp,
-    read=read_one,
+    read=of_one(read_adp),
 )
 """Trajectories as the converters of the Agent Data Protocol read them."""
 

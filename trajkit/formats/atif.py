@@ -6,12 +6,12 @@ the document and of the agent's steps; `docs/formats.md` describes them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from trajkit.formats.atif_parts import compact, is_outside
 from trajkit.formats.atif_read import VERSIONS, read_atif
 from trajkit.formats.base import Document, EpisodeFormat
+from trajkit.formats.document import of_one
 from trajkit.formats.profile import KEY, episode_rest, step_rest
 from trajkit.formats.turns import arguments_value
 from trajkit.schema import (
@@ -25,7 +25,6 @@ from trajkit.schema import (
     ToolResultBlock,
     Transition,
 )
-from trajkit.schema.base import JsonObject
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _AUDIO = (
@@ -72,20 +71,11 @@ def write_atif(episode: Episode) -> Document:
     return Document((value,))
 
 
-def read_one(values: Sequence[JsonObject]) -> Episode:
-    """Return the episode of a document, without those of its sub-agents.
-
-    Raises:
-        BadDocument: It is not a trajectory, or of an unknown version.
-    """
-    return read_atif(values[0]).episodes[0]
-
-
 ATIF = EpisodeFormat(
     name="atif",
     about="ATIF 1.8, Harbor's trajectories: a JSON document per episode",
     write=write_atif,
-    read=read_one,
+    read=of_one(read_atif),
     is_file=True,
 )
 """Agent trajectories of Harbor and other tools with its format."""

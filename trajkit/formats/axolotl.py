@@ -6,6 +6,7 @@ different fields in different rows into one type with all fields.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from trajkit.formats.base import (
@@ -19,7 +20,7 @@ from trajkit.formats.base import (
     Unit,
     json_line,
 )
-from trajkit.formats.chat_rows import ChatWriter, Dialect, Reference, read_functions, read_messages
+from trajkit.formats.chat_rows import Dialect, Reference, example_row, read_example
 from trajkit.formats.training_file import local_path, script, settings
 from trajkit.schema import FileBlock, Role
 from trajkit.schema.base import JsonObject
@@ -41,28 +42,24 @@ _DIALECT = Dialect(
 
 
 def _row(example: Example) -> Row:
-    writer = ChatWriter(_DIALECT)
-    value: dict[str, Any] = {"messages": writer.messages(example.messages, example.weights)}
-    if tools := writer.tools(example.tools):
-        value["tools"] = tools
-        for tool in tools:
-            if "parameters" in tool["function"]:
-                tool["function"]["parameters"] = json_line(tool["function"]["parameters"])
-    if [(each["role"], each["train"]) for each in value["messages"][-1:]] != [("assistant", True)]:
-        writer.problems.append(Problem("the last message is not the assistant's", "messages"))
-    return Row(value, tuple(writer.losses), tuple(writer.problems))
+    row = example_row(example, _DIALECT)
+    for tool in row.value.get("tools", ()):
+        if "parameters" in tool["function"]:
+            tool["function"]["parameters"] = json_line(tool["function"]["parameters"])
+    if [(each["role"], each["train"]) for each in row.value["messages"][-1:]] == [("assistant", True)]:
+        return row
+    wrong = Problem("the last message is not the assistant's", "messages")
+    return row._replace(problems=(*row.problems, wrong))
 
 
 def _read(value: JsonObject) -> Example:
-    import json
-
     row: Any = value
-    messages, weights = read_messages([_with_url(message) for message in row["messages"]], _DIALECT)
+    example = read_example({**value, "messages": [_with_url(each) for each in row["messages"]]}, _DIALECT)
     tools = tuple(
         {k: json.loads(v) if k == "parameters" else v for k, v in tool.items()}  # type: ignore[arg-type]
-        for tool in read_functions(row)
+        for tool in example.tools
     )
-    return Example(messages, weights, tools)
+    return example._replace(tools=tools)
 
 
 def _with_url(message: dict[str, Any]) -> dict[str, Any]:

@@ -19,10 +19,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from trajkit.schema import Episode, Message
 from trajkit.schema.base import JsonObject
+
+Content = TypeVar("Content")
 
 
 class LossKind(StrEnum):
@@ -206,93 +208,65 @@ class PlainText(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftFormat:
-    """Rows for supervised fine-tuning."""
+class NamedFormat:
+    """A format as users choose it."""
 
     name: str
     """Its name for users, such as `openai-sft`."""
     about: str
     """Its purpose, in a line."""
-    row: Callable[[Example], Row]
-    """Return the row of an example."""
-    read: Callable[[JsonObject], Example]
-    """Return the example of a row: the one that `row` got, without its losses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFormat(NamedFormat, Generic[Content]):
+    """Rows that are made of one content each."""
+
+    row: Callable[[Content], Row]
+    """Return the row of a content."""
+    read: Callable[[JsonObject], Content]
+    """Return the content of a row: the one that `row` got, without its losses."""
     columns: Mapping[str, str]
     """DuckDB types of the columns of a table of rows."""
-    masks: Mapping[Unit, Mask]
-    """Which answers the training learns, by unit."""
-    otherwise: str | None = None
-    """Name of a format for the same target that can carry answers that are only context; None without one."""
     min_rows: int = 1
     """Least rows of a file that the target accepts."""
     target: str | None = None
     """The target whose rules rows follow, as in `trajkit validate --target`; None if no rules are known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftFormat(RowFormat[Example]):
+    """Rows for supervised fine-tuning."""
+
+    masks: Mapping[Unit, Mask]
+    """Which answers the training learns, by unit."""
+    otherwise: str | None = None
+    """Name of a format for the same target that can carry answers that are only context; None without one."""
     plain: Callable[[Unit], PlainText] | None = None
     """How to write plain-text rows by columns; None if it cannot be declared."""
     files: Callable[[Training], Mapping[str, str]] | None = None
     """Return the other files of a folder to train from, by name; None if the rows are a single file."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreferenceFormat:
+class PreferenceFormat(RowFormat[Preference]):
     """Rows of preferences between two answers."""
 
-    name: str
-    """Its name for users."""
-    about: str
-    """Its purpose, in a line."""
-    row: Callable[[Preference], Row]
-    """Return the row of a preference."""
-    read: Callable[[JsonObject], Preference]
-    """Return the preference of a row: the one that `row` got, without its losses."""
-    columns: Mapping[str, str]
-    """DuckDB types of the columns of a table of rows."""
-    min_rows: int = 1
-    """Least rows of a file that the target accepts."""
-    target: str | None = None
-    """The target whose rules rows follow, as in `trajkit validate --target`; None if no rules are known."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class JudgedFormat:
+class JudgedFormat(RowFormat[Judged]):
     """Rows of answers that are good or bad."""
 
-    name: str
-    """Its name for users."""
-    about: str
-    """Its purpose, in a line."""
-    row: Callable[[Judged], Row]
-    """Return the row of a judged answer."""
-    read: Callable[[JsonObject], Judged]
-    """Return the judged answer of a row: the one that `row` got, without its losses."""
-    columns: Mapping[str, str]
-    """DuckDB types of the columns of a table of rows."""
-    min_rows: int = 1
-    """Least rows of a file that the target accepts."""
-    target: str | None = None
-    """The target whose rules rows follow, as in `trajkit validate --target`; None if no rules are known."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class TableFormat:
+class TableFormat(NamedFormat):
     """A table of steps: a row is a step, made by columns alone."""
 
-    name: str
-    """Its name for users."""
-    about: str
-    """Its purpose, in a line."""
     columns: Mapping[str, str]
     """By name, an SQL expression over the columns of `steps_full` (as `s`) and `episodes` (as `e`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExperienceFormat:
+class ExperienceFormat(NamedFormat):
     """Rows for training a policy: sampled ids, log-probabilities and advantages, made by columns alone."""
 
-    name: str
-    """Its name for users."""
-    about: str
-    """Its purpose, in a line."""
     columns: Mapping[str, str]
     """By name, an SQL expression over the columns of `trajkit.schema.experience.Experience`."""
     carries: frozenset[str]
@@ -302,13 +276,9 @@ class ExperienceFormat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartFormat:
+class StartFormat(NamedFormat):
     """Rows of starts, for a trainer that plays from them: each start once, however often it was played."""
 
-    name: str
-    """What the user calls it."""
-    about: str
-    """What it is for, in a line."""
     row: Callable[[Start], JsonObject]
     """The row of a start."""
     columns: Mapping[str, str]
@@ -316,13 +286,9 @@ class StartFormat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpisodeFormat:
+class EpisodeFormat(NamedFormat):
     """Whole episodes, for exchange with other tools."""
 
-    name: str
-    """Its name for users."""
-    about: str
-    """Its purpose, in a line."""
     write: Callable[[Episode], Document]
     """Return the document of an episode."""
     read: Callable[[Sequence[JsonObject]], Episode]

@@ -15,9 +15,8 @@ from trajkit.formats.atif_read import read_atif
 from trajkit.formats.chat_conversation import conversation_of, tools_of
 from trajkit.formats.document import BadDocument, Reading, episode_of, object_at, objects_at, part_of, shown
 from trajkit.formats.harbor import fields_of, outcome_of, rewards_of, with_model
-from trajkit.formats.turns import action_of, observation_of, steps_of
+from trajkit.formats.turns import steps_of, steps_of_calls
 from trajkit.schema import Message, Role, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
-from trajkit.schema.episode import kept
 
 _NESTED = ("rubric", "metrics", "details")
 
@@ -58,38 +57,32 @@ def read_calls(result: dict[str, Any], exchanges: Sequence[dict[str, Any]]) -> R
     Raises:
         BadDocument: A call is not one of the chat API, or a reward is not a number.
     """
-    steps = []
-    before: tuple[Message, ...] = ()
-    answer: Message | None = None
+    steps = list(steps_of_calls(_calls(exchanges)))
+    return _reading(result, {"steps": steps}, "llm_trajectory.jsonl")
+
+
+def _calls(
+    exchanges: Sequence[dict[str, Any]],
+) -> Iterator[tuple[list[Message], Message, dict[str, Any]]]:
     for index, exchange in enumerate(_answered(exchanges)):
         where = f"exchanges.{index}"
         request, response = _bodies(exchange)
-        prompt = tuple(conversation_of(request.get("messages"), f"{where}.request.body.messages"))
+        prompt = conversation_of(request.get("messages"), f"{where}.request.body.messages")
         choices = objects_at(response.get("choices"), f"{where}.response.body.choices")
         first = choices[0] if choices else {}
-        n = kept(before, answer, prompt)
         given = {**object_at(first.get("message"), f"{where}.message"), "role": "assistant"}
         (answer,) = conversation_of([given], f"{where}.message")
         usage = part_of(response, "usage", where)
-        steps.append(
-            {
-                "step_index": index,
-                "n_prompt_kept": n,
-                "messages": prompt[n:],
-                "completion": answer,
-                "tools": tools_of(request.get("tools"), f"{where}.request.body.tools"),
-                "observation": observation_of(prompt[n:]),
-                "action": action_of(answer),
-                "model_name": response.get("model") or request.get("model"),
-                "n_input_tokens": usage.get("prompt_tokens"),
-                "n_output_tokens": usage.get("completion_tokens"),
-                "finish_reason": first.get("finish_reason"),
-                "latency_s": _seconds(exchange.get("duration_ms")),
-                "started_at": _time(part_of(exchange, "request", where).get("timestamp")),
-            }
-        )
-        before = prompt
-    return _reading(result, {"steps": steps}, "llm_trajectory.jsonl")
+        facts = {
+            "tools": tools_of(request.get("tools"), f"{where}.request.body.tools"),
+            "model_name": response.get("model") or request.get("model"),
+            "n_input_tokens": usage.get("prompt_tokens"),
+            "n_output_tokens": usage.get("completion_tokens"),
+            "finish_reason": first.get("finish_reason"),
+            "latency_s": _seconds(exchange.get("duration_ms")),
+            "started_at": _time(part_of(exchange, "request", where).get("timestamp")),
+        }
+        yield prompt, answer, facts
 
 
 def read_atif_of(result: dict[str, Any], trajectory: dict[str, Any]) -> Reading:

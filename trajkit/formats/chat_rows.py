@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from trajkit.errors import DataError
-from trajkit.formats.base import Loss, LossKind, PlainText, Problem
+from trajkit.formats.base import Example, Loss, LossKind, PlainText, Problem, Row
 from trajkit.formats.chat_message import read_message, read_tools
 from trajkit.schema import (
     Block,
@@ -133,6 +133,12 @@ class ChatWriter:
     def tools(self, tools: Sequence[JsonObject]) -> Chat:
         """Return the tools as functions."""
         return list(functions(tools, self.losses))
+
+    def row(self, value: dict[str, Any], tools: Sequence[JsonObject]) -> Row:
+        """Return a row with these values and the tools, and the losses and problems so far."""
+        if written := self.tools(tools):
+            value["tools"] = written
+        return Row(value, tuple(self.losses), tuple(self.problems))
 
     def _own(self, message: Message, weight: float, where: str) -> Iterator[dict[str, Any]]:
         """Yield the message itself; nothing if it had only thoughts or tool results."""
@@ -301,6 +307,22 @@ def read_messages(
         messages.append(message)
         weights.append(1.0 if message.role == Role.ASSISTANT and is_learned else 0.0)
     return tuple(messages), tuple(weights)
+
+
+def example_row(example: Example, dialect: Dialect) -> Row:
+    """Return the row `{messages, tools}` of an example."""
+    writer = ChatWriter(dialect)
+    return writer.row({"messages": writer.messages(example.messages, example.weights)}, example.tools)
+
+
+def read_example(row: JsonObject, dialect: Dialect) -> Example:
+    """Return the example of such a row.
+
+    Raises:
+        DataError: Its messages are not of this dialect.
+    """
+    value: Any = row
+    return Example(*read_messages(value["messages"], dialect), read_functions(row))
 
 
 def read_functions(row: JsonObject) -> tuple[JsonObject, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from trajkit.errors import DataError
 from trajkit.formats.base import Problem
 from trajkit.schema import Episode
+from trajkit.schema.base import JsonObject
 
 _MOST_SHOWN = 80
 
@@ -40,6 +41,11 @@ class Reading(NamedTuple):
     """Whether the document has an id of its own; else the caller assigns one."""
     is_log: bool = False
     """Whether a program logged what it sent to a model, so that no prompt in it is wrong, however odd."""
+
+
+def of_one(read: Callable[[JsonObject], Reading]) -> Callable[[Sequence[JsonObject]], Episode]:
+    """Return the `EpisodeFormat.read` of documents of one object; episodes of sub-agents are left out."""
+    return lambda values: read(values[0]).episodes[0]
 
 
 def renamed(episodes: Sequence[Episode], episode_id: str) -> tuple[Episode, ...]:

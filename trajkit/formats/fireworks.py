@@ -5,32 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from trajkit.formats.base import Example, LossKind, Mask, PlainText, Row, SftFormat, Unit
-from trajkit.formats.chat_rows import WEIGHTED_TEXT, ChatWriter, Dialect, read_functions, read_messages
+from trajkit.formats.chat_rows import WEIGHTED_TEXT, Dialect, example_row, read_example
 from trajkit.schema.base import JsonObject
 
 _DIALECT = Dialect(mark="weight", reasoning="reasoning_content")
 
 
 def _row(example: Example) -> Row:
-    writer = ChatWriter(_DIALECT)
-    value: dict[str, Any] = {"messages": writer.messages(example.messages, example.weights)}
-    if tools := writer.tools(example.tools):
-        value["tools"] = tools
+    row = example_row(example, _DIALECT)
     weights = {weight for weight in example.weights if weight > 0}
-    losses = tuple(writer.losses)
-    if len(weights) == 1:  # then the row's weight can be any number, because it applies to all its answers
-        losses = tuple(loss for loss in losses if loss.kind != LossKind.PARTIAL_WEIGHT)
-    # a file has this weight in every row or in none
-    return Row(
-        {**value, "weight": weights.pop() if len(weights) == 1 else 1.0}, losses, tuple(writer.problems)
-    )
+    if len(weights) != 1:  # a file has this weight in every row or in none
+        return row._replace(value={**row.value, "weight": 1.0})
+    # the row's weight can be any number, because it applies to all its answers
+    losses = tuple(loss for loss in row.losses if loss.kind != LossKind.PARTIAL_WEIGHT)
+    return row._replace(value={**row.value, "weight": weights.pop()}, losses=losses)
 
 
 def _read(value: JsonObject) -> Example:
     row: Any = value
-    messages, marks = read_messages(row["messages"], _DIALECT)
+    example = read_example(value, _DIALECT)
     weight = float(row.get("weight", 1))
-    return Example(messages, tuple(weight * mark for mark in marks), read_functions(row))
+    return example._replace(weights=tuple(weight * mark for mark in example.weights))
 
 
 def _plain(unit: Unit) -> PlainText:

@@ -7,7 +7,6 @@ episode are written into `metadata`, which trainers ignore.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from trajkit.formats.base import Document, EpisodeFormat
@@ -19,7 +18,7 @@ from trajkit.formats.chat_conversation import (
     tools_of,
     weights_of,
 )
-from trajkit.formats.document import BadDocument, Reading, shown
+from trajkit.formats.document import BadDocument, Reading, of_one, shown
 from trajkit.formats.profile import KEY, episode_from, profile_of
 from trajkit.formats.turns import steps_of, turns_of
 from trajkit.schema import Episode
@@ -91,20 +90,11 @@ def write_hf_messages(episode: Episode) -> Document:
     return Document((row,))
 
 
-def read_row(values: Sequence[JsonObject]) -> Episode:
-    """Return the episode of a row.
-
-    Raises:
-        BadDocument: It has no conversation.
-    """
-    return read_hf_messages(values[0]).episodes[0]
-
-
 HF_MESSAGES = EpisodeFormat(
     name="hf-messages",
     about="a Hugging Face dataset with a row per episode: messages, tools, metadata",
     write=write_hf_messages,
-    read=read_row,
+    read=of_one(read_hf_messages),
     is_trained_on=True,
 )
 """Conversations as rows of Hugging Face datasets."""

@@ -12,9 +12,8 @@ from typing import Any
 from trajkit.formats.atif_parts import compact
 from trajkit.formats.chat_conversation import conversation_of, tools_of
 from trajkit.formats.document import BadDocument, Reading, episode_of, object_at, objects_at, part_of, shown
-from trajkit.formats.turns import action_of, observation_of, steps_of
+from trajkit.formats.turns import steps_of, steps_of_calls
 from trajkit.schema import Message, Outcome
-from trajkit.schema.episode import kept
 
 _GRADES = {"c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
 _ATTACHMENT = "attachment://"
@@ -135,7 +134,7 @@ def _steps(sample: dict[str, Any], spec: dict[str, Any]) -> list[dict[str, Any]]
         raise BadDocument("not a list", "message_pool", shown(pool))
     prompts = [_prompt(call, pool) for call in calls]
     if calls and None not in prompts:
-        return list(_asked(calls, prompts))
+        return list(steps_of_calls(_asked(calls, prompts)))
     messages = conversation_of([_chat(one) for one in objects_at(sample["messages"], "messages")])
     return [{**step, "model_name": spec.get("model")} for step in steps_of(messages)]
 
@@ -155,28 +154,21 @@ def _prompt(call: dict[str, Any], pool: Sequence[Any]) -> list[Any] | None:
     return found
 
 
-def _asked(calls: Sequence[dict[str, Any]], prompts: Sequence[list[Any] | None]) -> Iterator[dict[str, Any]]:
-    before: tuple[Message, ...] = ()
-    answer: Message | None = None
+def _asked(
+    calls: Sequence[dict[str, Any]], prompts: Sequence[list[Any] | None]
+) -> Iterator[tuple[list[Message], Message | None, dict[str, Any]]]:
     for index, (call, sent) in enumerate(zip(calls, prompts, strict=True)):
         where = f"events.model.{index}"
-        prompt = tuple(conversation_of([_chat(one) for one in sent or ()], f"{where}.input"))
+        prompt = conversation_of([_chat(one) for one in sent or ()], f"{where}.input")
         output = object_at(call.get("output") or {}, f"{where}.output")
         choices = objects_at(output.get("choices"), f"{where}.output.choices")
         first = choices[0] if choices else {}
-        n = kept(before, answer, prompt)
         answer = None
         if isinstance(first.get("message"), dict):
             (answer,) = conversation_of([_chat(first["message"])], f"{where}.output.choices.0.message")
         usage = part_of(output, "usage", f"{where}.output")
-        yield {
-            "step_index": index,
-            "n_prompt_kept": n,
-            "messages": prompt[n:],
-            "completion": answer,
+        facts = {
             "tools": tools_of(call.get("tools"), f"{where}.tools"),
-            "observation": observation_of(prompt[n:]),
-            "action": action_of(answer),
             "model_name": output.get("model") or call.get("model"),
             "n_input_tokens": usage.get("input_tokens"),
             "n_output_tokens": usage.get("output_tokens"),
@@ -184,7 +176,7 @@ def _asked(calls: Sequence[dict[str, Any]], prompts: Sequence[list[Any] | None])
             "latency_s": output.get("time") or call.get("working_time"),
             "started_at": call.get("timestamp"),
         }
-        before = prompt
+        yield prompt, answer, facts
 
 
 def _chat(message: Any) -> dict[str, Any]:

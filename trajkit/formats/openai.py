@@ -6,10 +6,10 @@ be made by replacing the strings around its texts.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from trajkit.formats.base import (
-    Example,
     Mask,
     PlainText,
     Preference,
@@ -23,6 +23,8 @@ from trajkit.formats.chat_rows import (
     ChatWriter,
     Dialect,
     Reference,
+    example_row,
+    read_example,
     read_functions,
     read_messages,
 )
@@ -54,20 +56,6 @@ _DIALECT = Dialect(mark="weight", image=_image)
 _TEXT_ONLY = Dialect()
 
 
-def _sft_row(example: Example) -> Row:
-    writer = ChatWriter(_DIALECT)
-    value: dict[str, Any] = {"messages": writer.messages(example.messages, example.weights)}
-    if tools := writer.tools(example.tools):
-        value["tools"] = tools
-    return Row(value, tuple(writer.losses), tuple(writer.problems))
-
-
-def _read_sft(value: JsonObject) -> Example:
-    row: Any = value
-    messages, weights = read_messages(row["messages"], _DIALECT)
-    return Example(messages, weights, read_functions(row))
-
-
 def _plain(unit: Unit) -> PlainText:
     return WEIGHTED_TEXT._replace(refused=("<|",))  # special tokens: the rules of the target report them
 
@@ -75,8 +63,8 @@ def _plain(unit: Unit) -> PlainText:
 OPENAI_SFT = SftFormat(
     name="openai-sft",
     about="OpenAI's fine-tuning, and services that adopted its format",
-    row=_sft_row,
-    read=_read_sft,
+    row=partial(example_row, dialect=_DIALECT),
+    read=partial(read_example, dialect=_DIALECT),
     columns=COLUMNS,
     masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
     min_rows=MIN_ROWS,
@@ -89,11 +77,9 @@ OPENAI_SFT = SftFormat(
 def _dpo_row(preference: Preference) -> Row:
     writer = ChatWriter(_TEXT_ONLY)
     zeros = tuple(0.0 for _ in preference.prompt)
-    prompt: dict[str, Any] = {"messages": writer.messages(preference.prompt, zeros, "prompt")}
-    if tools := writer.tools(preference.tools):
-        prompt["tools"] = tools
+    asked = {"messages": writer.messages(preference.prompt, zeros, "prompt")}
     value = {
-        "input": prompt,
+        "input": writer.row(asked, preference.tools).value,
         "preferred_output": list(writer.message(preference.chosen, 1, "chosen")),
         "non_preferred_output": list(writer.message(preference.rejected, 1, "rejected")),
     }

@@ -18,7 +18,7 @@ from trajkit.formats.chat_conversation import (
     tools_of,
     weights_of,
 )
-from trajkit.formats.document import Reading
+from trajkit.formats.document import Reading, of_one
 from trajkit.formats.profile import EPISODE_FIELDS, STEP_FIELDS, Field, differing, episode_from
 from trajkit.schema import (
     Block,
@@ -93,20 +93,11 @@ def write_openai_chat(episode: Episode) -> Document:
     return Document(tuple(rows), tuple(losses))
 
 
-def read_line(values: Sequence[JsonObject]) -> Episode:
-    """Return the episode of a line.
-
-    Raises:
-        BadDocument: It is not a conversation.
-    """
-    return read_openai_chat(values[0]).episodes[0]
-
-
 OPENAI_CHAT = EpisodeFormat(
     name="openai-chat",
     about="conversations for OpenAI's chat API, one per line, and nothing else",
     write=write_openai_chat,
-    read=read_line,
+    read=of_one(read_openai_chat),
     is_trained_on=True,
 )
 """Chat messages and nothing else, for any reader of them."""

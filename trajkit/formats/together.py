@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
 
 from trajkit.formats.base import Example, Mask, PlainText, Problem, Row, SftFormat, Unit
-from trajkit.formats.chat_rows import (
-    WEIGHTED_TEXT,
-    Chat,
-    ChatWriter,
-    Dialect,
-    read_functions,
-    read_messages,
-)
-from trajkit.schema.base import JsonObject
+from trajkit.formats.chat_rows import WEIGHTED_TEXT, Chat, Dialect, example_row, read_example
 
 _DIALECT = Dialect(mark="weight", reasoning="reasoning_content", has_parts=False, has_content=True)
 
 
 def _row(example: Example) -> Row:
-    writer = ChatWriter(_DIALECT)
-    messages = writer.messages(example.messages, example.weights)
-    value: dict[str, Any] = {"messages": messages}
-    if tools := writer.tools(example.tools):
-        value["tools"] = tools
-    return Row(value, tuple(writer.losses), (*writer.problems, *_problems(messages)))
+    row = example_row(example, _DIALECT)
+    return row._replace(problems=(*row.problems, *_problems(row.value["messages"])))
 
 
 def _problems(messages: Chat) -> Iterator[Problem]:
@@ -43,12 +31,6 @@ def _problems(messages: Chat) -> Iterator[Problem]:
             yield Problem(f"two messages of role {one} in a row", f"messages.{position + 1}")
 
 
-def _read(value: JsonObject) -> Example:
-    row: Any = value
-    messages, weights = read_messages(row["messages"], _DIALECT)
-    return Example(messages, weights, read_functions(row))
-
-
 def _plain(unit: Unit) -> PlainText:
     return WEIGHTED_TEXT._replace(alternates=True)
 
@@ -57,7 +39,7 @@ TOGETHER = SftFormat(
     name="together",
     about="Together's fine-tuning",
     row=_row,
-    read=_read,
+    read=partial(read_example, dialect=_DIALECT),
     columns={
         "messages": "STRUCT(role VARCHAR, weight BIGINT, reasoning_content VARCHAR, content VARCHAR, "
         "tool_calls JSON[], tool_call_id VARCHAR)[]",

@@ -7,6 +7,7 @@ message (1.16.0): with `messages` every answer is learned (`assistant_only_loss=
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from trajkit.formats.base import (
@@ -24,7 +25,7 @@ from trajkit.formats.base import (
     StartFormat,
     Unit,
 )
-from trajkit.formats.chat_rows import Chat, ChatWriter, Dialect, read_functions, read_messages
+from trajkit.formats.chat_rows import Chat, ChatWriter, Dialect, read_example, read_functions, read_messages
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 
@@ -45,8 +46,6 @@ def _context(writer: ChatWriter, messages: Sequence[Message], where: str = "prom
 
 
 def _row(value: dict[str, Any], tools: Sequence[JsonObject], writer: ChatWriter) -> Row:
-    if written := writer.tools(tools):
-        value["tools"] = written
     if "prompt" in value and not value["prompt"]:
         writer.problems.append(Problem("no message before the answer", "prompt"))
     if "messages" in value and [each["role"] for each in value["messages"][-1:]] != ["assistant"]:
@@ -54,19 +53,13 @@ def _row(value: dict[str, Any], tools: Sequence[JsonObject], writer: ChatWriter)
     for side in ("completion", "chosen", "rejected"):
         if side in value and [message["role"] for message in value[side]] != ["assistant"]:
             writer.problems.append(Problem("an answer that is not one message of the assistant", side))
-    return Row(value, tuple(writer.losses), tuple(writer.problems))
+    return writer.row(value, tools)
 
 
 def _messages_row(example: Example) -> Row:
     writer = ChatWriter(DIALECT)
     value = {"messages": writer.messages(example.messages, example.weights)}
     return _row(value, example.tools, writer)
-
-
-def _read_example(value: JsonObject) -> Example:
-    row: Any = value
-    messages, weights = read_messages(row["messages"], DIALECT)
-    return Example(messages, weights, read_functions(row))
 
 
 def _completion_row(example: Example) -> Row:
@@ -163,7 +156,7 @@ TRL_MESSAGES = SftFormat(
     name="trl-messages",
     about="TRL's SFTTrainer with assistant_only_loss=True: every answer of a row is learned",
     row=_messages_row,
-    read=_read_example,
+    read=partial(read_example, dialect=DIALECT),
     columns={"messages": _MESSAGES, **_TOOLS},
     masks={Unit.STEP: Mask.ALL, Unit.EPISODE: Mask.ALL},
     otherwise="trl-prompt-completion",

@@ -8,12 +8,13 @@ assistant message is only context, or a step has no answer.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trajkit.formats.document import BadDocument, shown
 from trajkit.schema import Episode, Message, Role, TextBlock, ToolCallBlock, ToolResultBlock
 from trajkit.schema.base import JsonObject
+from trajkit.schema.episode import kept
 
 
 class Cut(NamedTuple):
@@ -164,3 +165,29 @@ def arguments_value(text: str) -> Any:
 
 def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def steps_of_calls(
+    calls: Iterable[tuple[Sequence[Message] | None, Message | None, Mapping[str, Any]]],
+) -> Iterator[dict[str, Any]]:
+    """Yield the fields of the steps of model calls: of each prompt only what is new is stored.
+
+    Args:
+        calls: In order, each with its whole prompt (None when unknown), its answer, and more fields.
+    """
+    before: tuple[Message, ...] = ()
+    answer: Message | None = None
+    for index, (sent, said, facts) in enumerate(calls):
+        prompt = None if sent is None else tuple(sent)
+        n = 0 if prompt is None else kept(before, answer, prompt)
+        new = None if prompt is None else prompt[n:]
+        yield {
+            "step_index": index,
+            "n_prompt_kept": n,
+            "messages": new,
+            "completion": said,
+            "observation": observation_of(new or ()),
+            "action": action_of(said),
+            **facts,
+        }
+        before, answer = prompt or (), said

@@ -24,12 +24,10 @@ def _row(example: Example) -> Row:
             if written["role"] == Role.ASSISTANT:
                 weights.append(weight)
     value: dict[str, Any] = {"messages": messages, "weights": weights}
-    if tools := writer.tools(example.tools):
-        value["tools"] = tools
     if not any(weights):
         writer.problems.append(Problem("nothing to learn", "weights"))
-    losses = tuple(loss for loss in writer.losses if loss.kind != LossKind.PARTIAL_WEIGHT)
-    return Row(value, losses, tuple(writer.problems))
+    row = writer.row(value, example.tools)
+    return row._replace(losses=tuple(loss for loss in row.losses if loss.kind != LossKind.PARTIAL_WEIGHT))
 
 
 def _read(value: JsonObject) -> Example:

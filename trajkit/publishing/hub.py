@@ -54,17 +54,13 @@ class Hub:
             raise ConfigError(
                 "HF_ENDPOINT holds a user or a password", hint="HF_TOKEN is where a token belongs"
             )
-        self._token = token.get_secret_value() if token is not None else None
+        self.token = token.get_secret_value() if token is not None else None
         self._sleep = sleep
-        self._api = hub.HfApi(endpoint=self.endpoint, token=self._token or False)
+        self.api = hub.HfApi(endpoint=self.endpoint, token=self.token or False)
         need("huggingface_hub.utils", extra=EXTRA).disable_progress_bars()
 
     def __repr__(self) -> str:
         return f"<Hub {self.endpoint}>"
-
-    def address(self, repository: str, kind: Kind) -> str:
-        """Return the web address of a repository."""
-        return f"{self.endpoint}/{'datasets/' if kind == 'dataset' else ''}{repository}"
 
     @functools.cached_property
     def account(self) -> Account:
@@ -73,50 +69,16 @@ class Hub:
         Raises:
             HubFault: The token is invalid or expired.
         """
-        answer = self._patiently("ask for the token's account", self._api.whoami)
+        answer = self.patiently("ask for the token's account", self.api.whoami)
         role = ((answer.get("auth") or {}).get("accessToken") or {}).get("role")
         owners = {answer["name"]} | {
             each["name"] for each in answer.get("orgs") or () if each.get("roleInOrg", "write") in _WRITERS
         }
         return Account(answer["name"], frozenset(owners), role != "read")
 
-    def look(self, repository: str, kind: Kind, revision: str | None = None) -> Remote | None:
-        """Read a repository at its newest commit or a revision; None when the token sees no such repository.
-
-        Raises:
-            HubFault: There is no such revision, or the Hub does not answer.
-        """
-        what = f"look at {repository}"
-        try:
-            info = self._patiently(
-                what, lambda: self._api.repo_info(repository, repo_type=kind, revision=revision)
-            )
-        except HubFault as fault:
-            if fault.is_absent and revision is None:
-                return None
-            raise
-        entries = self._patiently(
-            what,
-            lambda: list(
-                self._api.list_repo_tree(repository, recursive=True, revision=info.sha, repo_type=kind)
-            ),
-        )
-        files = {
-            each.path: RemoteFile(
-                each.size, None if each.lfs is None else each.lfs.sha256, getattr(each, "blob_id", None)
-            )
-            for each in entries
-            if hasattr(each, "size")
-        }
-        name_from_outside(info.sha, what=f"the commit of {repository}", error=ServiceError)
-        return Remote(info.sha, bool(info.private), files)
-
-    def create(self, repository: str, kind: Kind) -> None:
-        """Create a private repository; an existing one is left as it is."""
-        self._patiently(
-            f"create {repository}",
-            lambda: self._api.create_repo(repository, repo_type=kind, private=True, exist_ok=True),
-        )
+    def repository(self, name: str, kind: Kind) -> Repository:
+        """Return a repository, which need not exist."""
+        return Repository(self, name, kind)
 
     def additions(self, files: Mapping[str, Path]) -> list[Any]:
         """Return files as parts of a commit; a repeated commit can reuse them without reading them again."""
@@ -128,38 +90,6 @@ class Hub:
         hub = need("huggingface_hub", extra=EXTRA)
         return [hub.CommitOperationDelete(path) for path in sorted(paths)]
 
-    def commit(
-        self,
-        repository: str,
-        kind: Kind,
-        operations: list[Any],
-        *,
-        message: str,
-        parent: str,
-        branch: str | None = None,
-    ) -> str:
-        """Send files as one commit, which the Hub refuses where `parent` is no longer the newest.
-
-        The request is sent once: after a lost answer, only the repository shows whether it succeeded.
-
-        Returns:
-            The id of the new commit.
-
-        Raises:
-            HubFault: The Hub refused, or there was no answer.
-            RequestError: The card's metadata is refused.
-        """
-        with asking(f"commit to {repository}", token=self._token):
-            made = self._api.create_commit(
-                repository,
-                operations,
-                commit_message=message,
-                repo_type=kind,
-                revision=branch,
-                parent_commit=parent,
-            )
-        return str(made.oid)
-
     def check_card(self, text: str, kind: Kind) -> None:
         """Let the Hub check a card's metadata, as it does when the card is committed.
 
@@ -167,7 +97,7 @@ class Hub:
             RequestError: The Hub refuses it; the message has its reasons.
         """
         utils = need("huggingface_hub.utils", extra=EXTRA)
-        headers = utils.build_hf_headers(token=self._token or False)
+        headers = utils.build_hf_headers(token=self.token or False)
 
         def ask() -> None:
             body = {"content": text, "repoType": kind}
@@ -181,74 +111,130 @@ class Hub:
                 )
             utils.hf_raise_for_status(answer)
 
-        self._patiently("check the card", ask)
-
-    def tags(self, repository: str, kind: Kind) -> dict[str, str]:
-        """Return the commit of each tag."""
-        refs = self._patiently(
-            f"list the tags of {repository}", lambda: self._api.list_repo_refs(repository, repo_type=kind)
-        )
-        return {ref.name: ref.target_commit for ref in refs.tags}
-
-    def tag(self, repository: str, kind: Kind, tag: str, commit: str) -> None:
-        """Tag a commit."""
-        self._patiently(
-            f"tag {repository}",
-            lambda: self._api.create_tag(repository, tag=tag, revision=commit, repo_type=kind, exist_ok=True),
-        )
-
-    def branch(self, repository: str, kind: Kind, name: str, commit: str) -> str:
-        """Create a branch, or find it from an earlier try, and return its newest commit."""
-        self._patiently(
-            f"create a branch of {repository}",
-            lambda: self._api.create_branch(
-                repository, branch=name, revision=commit, repo_type=kind, exist_ok=True
-            ),
-        )
-        found = self.look(repository, kind, name)
-        assert found is not None
-        return found.commit
-
-    def remove_branch(self, repository: str, kind: Kind, name: str) -> None:
-        """Remove a branch."""
-        self._patiently(
-            f"remove a branch of {repository}",
-            lambda: self._api.delete_branch(repository, branch=name, repo_type=kind),
-        )
-
-    def show_to_all(self, repository: str, kind: Kind) -> None:
-        """Make a repository public."""
-        self._patiently(
-            f"make {repository} public",
-            lambda: self._api.update_repo_settings(repository, private=False, repo_type=kind),
-        )
-
-    def download(self, repository: str, kind: Kind, path: str, commit: str, folder: Path) -> Path:
-        """Download a file of a commit into a folder, under its own path."""
-        return Path(
-            self._patiently(
-                f"read {path} of {repository}",
-                lambda: self._api.hf_hub_download(
-                    repository, path, repo_type=kind, revision=commit, local_dir=folder
-                ),
-            )
-        )
+        self.patiently("check the card", ask)
 
     def wait(self, attempt: int, fault: HubFault) -> None:
         """Wait before the next try: as long as the Hub asks, otherwise twice as long each time."""
         self._sleep(min(fault.wait_s or _FIRST_WAIT_S * 2**attempt, _LONGEST_WAIT_S))
 
-    def _patiently(self, what: str, ask: Callable[[], Result]) -> Result:
+    def patiently(self, what: str, ask: Callable[[], Result]) -> Result:
         """Send a repeatable request, again while it fails with a passing fault."""
         for attempt in range(_ATTEMPTS):
             try:
-                with asking(what, token=self._token):
+                with asking(what, token=self.token):
                     return ask()
             except HubFault as fault:
                 if not fault.is_passing or attempt == _ATTEMPTS - 1:
                     raise
                 self.wait(attempt, fault)
         raise AssertionError("the last attempt returns or raises")
+
+
+class Repository:
+    """A repository of a Hub. Created by `Hub.repository`.
+
+    Args:
+        hub: The Hub.
+        name: Name as `owner/name`.
+        kind: Its kind.
+    """
+
+    def __init__(self, hub: Hub, name: str, kind: Kind) -> None:
+        self.hub, self.name, self.kind = hub, name, kind
+
+    @property
+    def address(self) -> str:
+        """Its web address."""
+        return f"{self.hub.endpoint}/{'datasets/' if self.kind == 'dataset' else ''}{self.name}"
+
+    def look(self, revision: str | None = None) -> Remote | None:
+        """Read it at its newest commit or a revision; None when the token sees no such repository.
+
+        Raises:
+            HubFault: There is no such revision, or the Hub does not answer.
+        """
+        what = f"look at {self.name}"
+        try:
+            info = self._ask(what, self.hub.api.repo_info, revision=revision)
+        except HubFault as fault:
+            if fault.is_absent and revision is None:
+                return None
+            raise
+        listed = self.hub.api.list_repo_tree
+        entries = self._ask(
+            what, lambda *name, **kind: list(listed(*name, recursive=True, revision=info.sha, **kind))
+        )
+        files = {
+            each.path: RemoteFile(
+                each.size, None if each.lfs is None else each.lfs.sha256, getattr(each, "blob_id", None)
+            )
+            for each in entries
+            if hasattr(each, "size")
+        }
+        name_from_outside(info.sha, what=f"the commit of {self.name}", error=ServiceError)
+        return Remote(info.sha, bool(info.private), files)
+
+    def create(self) -> None:
+        """Create it, private; an existing one is left as it is."""
+        self._ask(f"create {self.name}", self.hub.api.create_repo, private=True, exist_ok=True)
+
+    def commit(self, operations: list[Any], *, message: str, parent: str, branch: str | None = None) -> str:
+        """Send files as one commit, which the Hub refuses where `parent` is no longer the newest.
+
+        The request is sent once: after a lost answer, only the repository shows whether it succeeded.
+
+        Returns:
+            The id of the new commit.
+
+        Raises:
+            HubFault: The Hub refused, or there was no answer.
+            RequestError: The card's metadata is refused.
+        """
+        with asking(f"commit to {self.name}", token=self.hub.token):
+            made = self.hub.api.create_commit(
+                self.name,
+                operations,
+                commit_message=message,
+                repo_type=self.kind,
+                revision=branch,
+                parent_commit=parent,
+            )
+        return str(made.oid)
+
+    def tags(self) -> dict[str, str]:
+        """Return the commit of each tag."""
+        refs = self._ask(f"list the tags of {self.name}", self.hub.api.list_repo_refs)
+        return {ref.name: ref.target_commit for ref in refs.tags}
+
+    def tag(self, tag: str, commit: str) -> None:
+        """Tag a commit."""
+        self._ask(f"tag {self.name}", self.hub.api.create_tag, tag=tag, revision=commit, exist_ok=True)
+
+    def branch(self, name: str, commit: str) -> str:
+        """Create a branch, or find it from an earlier try, and return its newest commit."""
+        what = f"create a branch of {self.name}"
+        self._ask(what, self.hub.api.create_branch, branch=name, revision=commit, exist_ok=True)
+        found = self.look(name)
+        assert found is not None
+        return found.commit
+
+    def remove_branch(self, name: str) -> None:
+        """Remove a branch."""
+        self._ask(f"remove a branch of {self.name}", self.hub.api.delete_branch, branch=name)
+
+    def show_to_all(self) -> None:
+        """Make it public."""
+        self._ask(f"make {self.name} public", self.hub.api.update_repo_settings, private=False)
+
+    def download(self, path: str, commit: str, folder: Path) -> Path:
+        """Download a file of a commit into a folder, under its own path."""
+        what = f"read {path} of {self.name}"
+        load = self.hub.api.hf_hub_download
+        return Path(self._ask(what, load, filename=path, revision=commit, local_dir=folder))
+
+    def _ask(self, what: str, call: Callable[..., Any], **options: Any) -> Any:
+        """Make a repeatable call about this repository."""
+        return self.hub.patiently(what, lambda: call(self.name, repo_type=self.kind, **options))
 
 
 def found_token() -> SecretStr | None:

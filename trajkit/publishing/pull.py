@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trajkit._core.console import line, plural
 from trajkit._core.files import building_folder, refuse_existing, sha256_file
@@ -15,7 +15,7 @@ from trajkit._core.outside import name_from_outside, yaml_from_outside
 from trajkit._core.result import Result
 from trajkit.errors import DataError, RequestError, StoreError
 from trajkit.publishing.fault import HubFault
-from trajkit.publishing.hub import Hub, Remote, checked_name
+from trajkit.publishing.hub import Hub, Remote, Repository, checked_name
 from trajkit.publishing.record import RECORD, PublishedStore, Record, read_record
 from trajkit.publishing.restore import restore
 from trajkit.schema import LineageEntry, Manifest, Model
@@ -110,7 +110,8 @@ def pull(
     """
     checked_name(repository)
     refuse_existing(goal)
-    remote = hub.look(repository, "dataset", revision)
+    source = hub.repository(repository, "dataset")
+    remote = source.look(revision)
     if remote is None:
         raise RequestError(
             f"there is no dataset {repository}, or the token may not see it",
@@ -119,40 +120,35 @@ def pull(
     goal.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=goal.absolute().parent, prefix=".pull-") as folder:
         work = Path(folder) / f"{repository.replace('/', '--')}@{remote.commit[:12]}"
+        asked = _Asked(source, remote, work, goal, splits, on_progress)
         if RECORD in remote.files:
-            return _ours(hub, repository, remote, work, goal, splits, on_progress)
-        return _theirs(
-            hub,
-            repository,
-            remote,
-            work,
-            goal,
-            configuration,
-            splits,
-            wish,
-            on_progress,
-            is_newest=revision is None,
-        )
+            return _ours(asked)
+        return _theirs(asked, configuration, wish or Wish(), is_newest=revision is None)
 
 
-def _ours(
-    hub: Hub,
-    repository: str,
-    remote: Remote,
-    work: Path,
-    goal: Path,
-    splits: Sequence[str],
-    on_progress: OnProgress,
-) -> Pulled:
-    path = hub.download(repository, "dataset", RECORD, remote.commit, work)
-    record = read_record(path.read_bytes(), f"{RECORD} of {repository}")
-    chosen = _chosen(record, repository, splits)
+class _Asked(NamedTuple):
+    source: Repository
+    remote: Remote
+    work: Path
+    """Folder for what is downloaded."""
+    goal: Path
+    splits: Sequence[str]
+    on_progress: OnProgress
+
+    def load(self, name: str, folder: Path) -> Path:
+        return self.source.download(name, self.remote.commit, folder)
+
+
+def _ours(asked: _Asked) -> Pulled:
+    repository, goal = asked.source.name, asked.goal
+    record = read_record(asked.load(RECORD, asked.work).read_bytes(), f"{RECORD} of {repository}")
+    chosen = _chosen(record, repository, asked.splits)
     wanted = [name for store in chosen for names in store.files.values() for name in names]
-    _download(hub, repository, remote, work, record, wanted, on_progress)
-    where = {"repository": f"{repository}@{remote.commit}"}
+    _download(asked, asked.work, {file.path: file.sha256 for file in record.files}, wanted)
+    where = {"repository": f"{repository}@{asked.remote.commit}"}
 
     def made(store: PublishedStore, at: Path) -> Manifest:
-        return restore(work, store, at, where={**where, "split": store.split})
+        return restore(asked.work, store, at, where={**where, "split": store.split})
 
     if len(chosen) == 1:
         manifests = [made(chosen[0], goal)]
@@ -163,7 +159,7 @@ def _ours(
         paths = [goal / store.split for store in chosen]
     return Pulled(
         repository=repository,
-        commit=remote.commit,
+        commit=asked.remote.commit,
         stores=tuple(
             _pulled(store.split, path, manifest)
             for store, path, manifest in zip(chosen, paths, manifests, strict=True)
@@ -171,54 +167,42 @@ def _ours(
     )
 
 
-def _theirs(
-    hub: Hub,
-    repository: str,
-    remote: Remote,
-    work: Path,
-    goal: Path,
-    configuration: str | None,
-    splits: Sequence[str],
-    wish: Wish | None,
-    on_progress: OnProgress,
-    *,
-    is_newest: bool,
-) -> Pulled:
-    names = data_files(remote.files, _card(hub, repository, remote, work), configuration, splits)
-    made = converted(hub, repository) if not names and is_newest else None
+def _theirs(asked: _Asked, configuration: str | None, wish: Wish, *, is_newest: bool) -> Pulled:
+    names = data_files(asked.remote.files, _card(asked), configuration, asked.splits)
+    made = converted(asked.source) if not names and is_newest else None
     if made is not None:
-        remote, names = made, converted_files(made.files, configuration, splits)
+        asked, names = asked._replace(remote=made), converted_files(made.files, configuration, asked.splits)
     if not names:
         raise RequestError(
-            f"{repository} has no files that trajkit reads",
+            f"{asked.source.name} has no files that trajkit reads",
             hint=f"files of conversations or traces end in {', '.join(DATA)}",
         )
-    data = work.parent / "files" / work.name
-    _download(hub, repository, remote, data, None, names, on_progress)
-    wish = wish or Wish()
+    data = asked.work.parent / "files" / asked.work.name
+    _download(asked, data, None, names)
     rule = None if wish.success is None else parse_success(wish.success)
-    pulled: JsonObject = {"repository": f"{repository}@{remote.commit}"}
+    pulled: JsonObject = {"repository": f"{asked.source.name}@{asked.remote.commit}"}
     if configuration is not None:
         pulled["config"] = configuration
-    if splits:
-        pulled["split"] = list(splits)
-    imported, entry = import_files(data, goal, wish, success=rule, pulled=pulled, on_progress=on_progress)
-    manifest = open_store(goal).manifest
+    if asked.splits:
+        pulled["split"] = list(asked.splits)
+    imported, entry = import_files(
+        data, asked.goal, wish, success=rule, pulled=pulled, on_progress=asked.on_progress
+    )
+    manifest = open_store(asked.goal).manifest
     return Pulled(
-        repository=repository,
-        commit=remote.commit,
-        stores=(_pulled(None, goal, manifest),),
+        repository=asked.source.name,
+        commit=asked.remote.commit,
+        stores=(_pulled(None, asked.goal, manifest),),
         imported=imported,
         entry=entry,
     )
 
 
-def _card(hub: Hub, repository: str, remote: Remote, work: Path) -> dict[str, Any]:
+def _card(asked: _Asked) -> dict[str, Any]:
     """Return the metadata of the card; empty where there is no card or it is broken."""
-    if "README.md" not in remote.files:
+    if "README.md" not in asked.remote.files:
         return {}
-    path = hub.download(repository, "dataset", "README.md", remote.commit, work)
-    found = _FRONT.match(path.read_text(encoding="utf-8", errors="replace"))
+    found = _FRONT.match(asked.load("README.md", asked.work).read_text(encoding="utf-8", errors="replace"))
     try:
         value = yaml_from_outside(found[1], where="README.md") if found else None
     except DataError:
@@ -242,28 +226,21 @@ def _chosen(record: Record, repository: str, splits: Sequence[str]) -> list[Publ
     return [store for split, store in by_split.items() if not splits or split in splits]
 
 
-def _download(
-    hub: Hub,
-    repository: str,
-    remote: Remote,
-    work: Path,
-    record: Record | None,
-    names: Sequence[str],
-    on_progress: OnProgress,
-) -> None:
-    known = {} if record is None else {file.path: file.sha256 for file in record.files}
+def _download(asked: _Asked, folder: Path, known: Mapping[str, str] | None, names: Sequence[str]) -> None:
+    """Download files; `known` has the sha256 of each, where trajkit pushed them."""
+    repository = asked.source.name
     for n_done, name in enumerate(names, start=1):
         for part in name.split("/"):
             name_from_outside(part, what=f"a folder or file of {repository}, in {name!r}")
-        if name not in remote.files:
-            raise StoreError(f"{repository} at {remote.commit[:12]} has no file {name}")
-        path = hub.download(repository, "dataset", name, remote.commit, work)
-        if record is not None and sha256_file(path) != known.get(name):
+        if name not in asked.remote.files:
+            raise StoreError(f"{repository} at {asked.remote.commit[:12]} has no file {name}")
+        path = asked.load(name, folder)
+        if known is not None and sha256_file(path) != known.get(name):
             raise StoreError(
                 f"{name} of {repository} is not the file that was pushed: its sha256 differs",
                 hint="pull an older revision, or have it published again",
             )
-        on_progress("downloading", n_done, len(names))
+        asked.on_progress("downloading", n_done, len(names))
 
 
 def _pulled(split: str | None, path: Path, manifest: Manifest) -> PulledStore:
@@ -276,14 +253,14 @@ def _pulled(split: str | None, path: Path, manifest: Manifest) -> PulledStore:
     )
 
 
-def converted(hub: Hub, repository: str) -> Remote | None:
+def converted(source: Repository) -> Remote | None:
     """Read the branch of the Hub's Parquet conversion; None where there is none.
 
     Raises:
         HubFault: The Hub does not answer.
     """
     try:
-        return hub.look(repository, "dataset", BRANCH)
+        return source.look(BRANCH)
     except HubFault as fault:
         if fault.is_absent:
             return None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import trajkit
 from trajkit.errors import RequestError
 from trajkit.publishing.contents import contents_digest
-from trajkit.publishing.hub import Hub, Kind, Remote, checked_name, refuse_writing
+from trajkit.publishing.hub import Hub, Kind, Remote, Repository, checked_name, refuse_writing
 from trajkit.publishing.record import (
     RECORD,
     Record,
@@ -63,7 +63,7 @@ class Pushed(NamedTuple):
 
 def plan_push(
     hub: Hub,
-    repository: str,
+    name: str,
     kind: Kind,
     files: Mapping[str, Path],
     record: Record,
@@ -76,7 +76,7 @@ def plan_push(
 
     Args:
         hub: The Hub.
-        repository: Name as `owner/name`.
+        name: Name as `owner/name`.
         kind: Kind of the repository.
         files: Every file by path, including card and record.
         record: Content of the record.
@@ -89,29 +89,28 @@ def plan_push(
             card is refused, or the tag belongs to another commit.
         ServiceError: The token cannot write there, or the Hub does not answer.
     """
-    checked_name(repository)
+    checked_name(name)
     if is_public and not licence:
         raise RequestError(
             "a public repository needs a licence, and none is named",
             hint="--license apache-2.0, or --private",
         )
-    refuse_writing(hub.account, repository)
+    repository = hub.repository(name, kind)
+    refuse_writing(hub.account, name)
     hub.check_card(files["README.md"].read_text(encoding="utf-8"), kind)
-    remote = hub.look(repository, kind)
-    before = _ours(hub, repository, kind, remote)
+    remote = repository.look()
+    before = _ours(repository, remote)
     if remote is not None and not remote.is_private and not is_public:
         raise RequestError(
-            f"{repository} is public: everyone can see what is pushed there",
+            f"{name} is public: everyone can see what is pushed there",
             hint="--public to confirm, or another name",
         )
     change = change_of(remote, files, before)
     if tag is not None and remote is not None:
-        held = hub.tags(repository, kind).get(tag)
+        held = repository.tags().get(tag)
         if held is not None and (held != remote.commit or not change.is_empty):
-            raise RequestError(
-                f"{repository} already has a tag {tag}, of {held[:12]}", hint="choose another one"
-            )
-    return PushPlan(repository, kind, record, remote, change, is_public, tag)
+            raise RequestError(f"{name} already has a tag {tag}, of {held[:12]}", hint="choose another one")
+    return PushPlan(name, kind, record, remote, change, is_public, tag)
 
 
 def push(hub: Hub, plan: PushPlan, *, large_bytes: int = LARGE_BYTES, say: Say = lambda text: None) -> Pushed:
@@ -127,23 +126,19 @@ def push(hub: Hub, plan: PushPlan, *, large_bytes: int = LARGE_BYTES, say: Say =
         ServiceError: There was another commit since the plan was made, the Hub refused, or its files are not
             those that were sent.
     """
-    repository, kind = plan.repository, plan.kind
-    remote = plan.remote
-    change = plan.change
+    repository, remote, change = hub.repository(plan.repository, plan.kind), plan.remote, plan.change
     if remote is None:
-        hub.create(repository, kind)
-        remote = hub.look(repository, kind)
+        repository.create()
+        remote = repository.look()
         if remote is None or not set(remote.files) <= _OF_THE_HUB:
             raise RequestError(
-                f"{repository} was created by someone else meanwhile", hint="choose another name"
+                f"{repository.name} was created by someone else meanwhile", hint="choose another name"
             )
     if change.is_empty:
         commit = remote.commit
     else:
         commit = upload(
-            hub,
             repository,
-            kind,
             change,
             parent=remote.commit,
             message=f"{'Publish' if plan.remote is None else 'Update'} {contents_digest(plan.record)[:16]}",
@@ -151,10 +146,10 @@ def push(hub: Hub, plan: PushPlan, *, large_bytes: int = LARGE_BYTES, say: Say =
             say=say,
         )
     if plan.tag is not None:
-        hub.tag(repository, kind, plan.tag, commit)
+        repository.tag(plan.tag, commit)
     if plan.is_public and remote.is_private:
-        hub.show_to_all(repository, kind)
-    return Pushed(commit, not change.is_empty, hub.address(repository, kind))
+        repository.show_to_all()
+    return Pushed(commit, not change.is_empty, repository.address)
 
 
 def write_down(hub: Hub, plan: PushPlan, pushed: Pushed, splits: Mapping[str, Store]) -> None:
@@ -179,7 +174,7 @@ def write_down(hub: Hub, plan: PushPlan, pushed: Pushed, splits: Mapping[str, St
         )
 
 
-def _ours(hub: Hub, repository: str, kind: Kind, remote: Remote | None) -> frozenset[str]:
+def _ours(repository: Repository, remote: Remote | None) -> frozenset[str]:
     """Return the files that an earlier push put there.
 
     Raises:
@@ -189,12 +184,12 @@ def _ours(hub: Hub, repository: str, kind: Kind, remote: Remote | None) -> froze
         return frozenset()
     if RECORD not in remote.files:
         raise RequestError(
-            f"{repository} is taken: it holds {len(remote.files):,} files that trajkit did not put there",
+            f"{repository.name} is taken: it has {len(remote.files):,} files that trajkit did not put there",
             hint="choose another name",
         )
     with tempfile.TemporaryDirectory() as folder:
-        path = hub.download(repository, kind, RECORD, remote.commit, Path(folder))
-        record = read_record(path.read_bytes(), f"{RECORD} of {repository}")
-    if record.kind != kind:
-        raise RequestError(f"{repository} holds a {record.kind}", hint="choose another name")
+        path = repository.download(RECORD, remote.commit, Path(folder))
+        record = read_record(path.read_bytes(), f"{RECORD} of {repository.name}")
+    if record.kind != repository.kind:
+        raise RequestError(f"{repository.name} holds a {record.kind}", hint="choose another name")
     return frozenset(file.path for file in record.files) | {RECORD}

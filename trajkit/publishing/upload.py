@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from trajkit._core.files import sha256_file
 from trajkit.errors import ServiceError
 from trajkit.publishing.fault import HubFault
-from trajkit.publishing.hub import Hub, Kind, Remote
+from trajkit.publishing.hub import Remote, Repository
 
 LARGE_BYTES = 2_000_000_000
 """From this number of bytes, files go to a branch first, in several commits."""
@@ -60,9 +60,7 @@ def change_of(remote: Remote | None, files: Mapping[str, Path], ours: frozenset[
 
 
 def upload(
-    hub: Hub,
-    repository: str,
-    kind: Kind,
+    repository: Repository,
     change: Change,
     *,
     parent: str,
@@ -77,9 +75,7 @@ def upload(
     commit. After a lost answer the repository is checked, so nothing is committed twice.
 
     Args:
-        hub: The Hub.
         repository: An existing repository.
-        kind: Kind of the repository.
         change: The change to commit.
         parent: The commit that the change was compared with.
         message: Message of the commit.
@@ -96,16 +92,16 @@ def upload(
     branch = None
     if change.n_bytes >= large_bytes:
         branch = _branch_name(change, parent)
-        _fill_branch(hub, repository, kind, change, branch, parent, say)
-    operations = [*hub.additions(change.add), *hub.deletions(change.delete)]
-    commit = _commit_once(hub, repository, kind, operations, change, parent, message, None, say)
-    verify(hub, repository, kind, change, commit)
+        _fill_branch(repository, change, branch, parent, say)
+    operations = [*repository.hub.additions(change.add), *repository.hub.deletions(change.delete)]
+    commit = _commit_once(repository, operations, change, parent, message, None, say)
+    verify(repository, change, commit)
     if branch is not None:
-        hub.remove_branch(repository, kind, branch)
+        repository.remove_branch(branch)
     return commit
 
 
-def verify(hub: Hub, repository: str, kind: Kind, change: Change, commit: str) -> None:
+def verify(repository: Repository, change: Change, commit: str) -> None:
     """Verify that a commit has the files that were sent.
 
     The Hub gives the sha256 of each large file and git's own hash of each small one. Up to 50 files of
@@ -114,11 +110,11 @@ def verify(hub: Hub, repository: str, kind: Kind, change: Change, commit: str) -
     Raises:
         ServiceError: A file is missing or differs.
     """
-    remote = hub.look(repository, kind, commit)
+    remote = repository.look(commit)
     wrong = _difference(remote, change)
     if wrong is not None:
         raise ServiceError(
-            f"{repository} at {commit[:12]} is not what was sent: {wrong}",
+            f"{repository.name} at {commit[:12]} is not what was sent: {wrong}",
             hint="look at it on the Hub, and run the same command again",
         )
     left = _READ_BACK_BYTES
@@ -129,10 +125,10 @@ def verify(hub: Hub, repository: str, kind: Kind, change: Change, commit: str) -
             if left < 0:
                 left += file.stat().st_size
                 continue
-            back = hub.download(repository, kind, path, commit, Path(folder))
+            back = repository.download(path, commit, Path(folder))
             if sha256_file(back) != sha256_file(file):
                 raise ServiceError(
-                    f"{path} of {repository} at {commit[:12]} reads back as other bytes than were sent",
+                    f"{path} of {repository.name} at {commit[:12]} reads back as other bytes than were sent",
                     hint="look at it on the Hub, and run the same command again",
                 )
             back.unlink()
@@ -151,9 +147,7 @@ def _difference(remote: Remote | None, change: Change) -> str | None:
 
 
 def _commit_once(
-    hub: Hub,
-    repository: str,
-    kind: Kind,
+    repository: Repository,
     operations: list[Any],
     change: Change,
     parent: str,
@@ -164,47 +158,43 @@ def _commit_once(
     """Commit once, with as many tries as it takes to know that it is done."""
     for attempt in itertools.count():
         try:
-            return hub.commit(repository, kind, operations, message=message, parent=parent, branch=branch)
+            return repository.commit(operations, message=message, parent=parent, branch=branch)
         except HubFault as fault:
             if not fault.is_passing and not fault.is_conflict:
                 raise
             say(f"{fault.message}; checking the repository")
-            now = hub.look(repository, kind, branch)
+            now = repository.look(branch)
             if now is not None and now.commit != parent:
                 if _difference(now, change) is None:
                     return now.commit  # the commit was made, and only the answer was lost
-                raise _stale(repository, parent, now.commit) from None
+                raise _stale(repository.name, parent, now.commit) from None
             if attempt == _ATTEMPTS - 1:
                 raise
-            hub.wait(attempt, fault)
+            repository.hub.wait(attempt, fault)
     raise AssertionError("the loop returns or raises")
 
 
-def _fill_branch(
-    hub: Hub, repository: str, kind: Kind, change: Change, branch: str, parent: str, say: Say
-) -> None:
+def _fill_branch(repository: Repository, change: Change, branch: str, parent: str, say: Say) -> None:
     """Send the files that the branch does not have yet, and verify the branch."""
-    head = hub.branch(repository, kind, branch, parent)
-    there = hub.look(repository, kind, branch)
+    head = repository.branch(branch, parent)
+    there = repository.look(branch)
     left = change_of(there, change.add, frozenset()).add
     if len(left) < len(change.add):
         say(f"{len(change.add) - len(left)} of {len(change.add)} files were sent in an earlier try")
     for number, some in enumerate(_some(left), start=1):
         head = _commit_once(
-            hub,
             repository,
-            kind,
-            hub.additions(some),
+            repository.hub.additions(some),
             Change(some, (), 0),
             head,
             f"Upload, piece {number}",
             branch,
             say,
         )
-    wrong = _difference(hub.look(repository, kind, branch), Change(change.add, (), 0))
+    wrong = _difference(repository.look(branch), Change(change.add, (), 0))
     if wrong is not None:
         raise ServiceError(
-            f"the branch {branch} of {repository} is not what was sent: {wrong}",
+            f"the branch {branch} of {repository.name} is not what was sent: {wrong}",
             hint="run the same command again: files that arrived are not sent twice",
         )
 

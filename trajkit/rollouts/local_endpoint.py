@@ -9,8 +9,9 @@ from typing import Any
 
 from trajkit._core.ids import uuid7
 from trajkit.errors import RequestError
+from trajkit.formats.chat_request import request_of
 from trajkit.models.serving.chat_answer import Answer
-from trajkit.models.serving.chat_request import read_request, refusal_of
+from trajkit.models.serving.chat_request import ChatRequest, refusal_of
 from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.endpoint import ChatModels, Completed, Refused, Sent, request_options
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
@@ -59,7 +60,7 @@ class LocalEndpoint(ChatModels):
     async def _sent(self, wanted: dict[str, Any]) -> Sent:
         try:
             asked = {name: wanted.get(name) for name in ("messages", "tools")} | request_options(wanted)
-            request = read_request(_written({**asked, "model": self._player.found.model}))
+            request = request_of(ChatRequest, _written({**asked, "model": self._player.found.model}))
             (ask,) = request.asks(max_new_tokens=self._max_new_tokens)
             said = await self._models.ask(self._player, ask)
         except RequestError as error:

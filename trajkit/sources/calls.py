@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from trajkit.formats.document import BadDocument, Reading, episode_of, shown
-from trajkit.formats.turns import action_of, observation_of
+from trajkit.formats.turns import steps_of_calls
 from trajkit.schema import Feedback, FeedbackKind, Message
 from trajkit.schema.base import JsonObject
-from trajkit.schema.episode import MetricValue, kept
+from trajkit.schema.episode import MetricValue
 from trajkit.sources.files.found import Found
 
 NO_SESSION = "no session id: each trace is an episode of its own"
@@ -225,49 +225,31 @@ def _episode(
         "metrics": metrics,
         "tags": dict(session.tags),
         "origin": origin,
-        "steps": list(_steps(calls, scores)),
+        "steps": list(steps_of_calls((call.prompt, call.answer, _facts(call, scores)) for call in calls)),
         "feedback": [_feedback(one, name) for one in sorted(scores, key=_when)],
     }
 
 
-def _steps(calls: Sequence[Call], scores: Sequence[Score]) -> Iterator[dict[str, Any]]:
-    before: tuple[Message, ...] = ()
-    answer: Message | None = None
-    for index, call in enumerate(calls):
-        prompt = None if call.prompt is None else tuple(call.prompt)
-        n = 0 if prompt is None else kept(before, answer, prompt)
-        new = None if prompt is None else prompt[n:]
-        extra = {**(call.extra or {})}
-        if call.settings:
-            extra["settings"] = call.settings
-        if call.error:
-            extra["error"] = call.error
-        yield {
-            "step_index": index,
-            "inference_id": call.call_id,
-            "function_name": call.function_name,
-            "model_name": call.model_name,
-            "n_prompt_kept": n,
-            "messages": new,
-            "tools": call.tools,
-            "completion": call.answer,
-            "observation": observation_of(new or ()),
-            "action": action_of(call.answer),
-            "metrics": _latest(one for one in scores if one.call_id == call.call_id),
-            "n_input_tokens": call.n_input_tokens,
-            "n_output_tokens": call.n_output_tokens,
-            "cost_usd": call.cost_usd,
-            "latency_s": call.latency_s,
-            "finish_reason": call.finish_reason,
-            "cached": call.cached,
-            "started_at": call.started_at,
-            "prompt_token_ids": call.prompt_token_ids,
-            "completion_token_ids": call.completion_token_ids,
-            "logprobs": call.logprobs,
-            "agent_name": call.agent_name,
-            "extra": extra or None,
-        }
-        before, answer = (prompt or ()), call.answer
+def _facts(call: Call, scores: Sequence[Score]) -> dict[str, Any]:
+    extra = {**(call.extra or {})}
+    if call.settings:
+        extra["settings"] = call.settings
+    if call.error:
+        extra["error"] = call.error
+    return {
+        **{name: getattr(call, name) for name in _OF_A_STEP},
+        "inference_id": call.call_id,
+        "metrics": _latest(one for one in scores if one.call_id == call.call_id),
+        "extra": extra or None,
+    }
+
+
+_OF_A_STEP = (
+    *("function_name", "model_name", "agent_name", "tools", "started_at", "latency_s", "finish_reason"),
+    *("n_input_tokens", "n_output_tokens", "cost_usd", "cached"),
+    *("prompt_token_ids", "completion_token_ids", "logprobs"),
+)
+"""Fields of a call that a step has, too."""
 
 
 def _when(score: Score) -> tuple[datetime, str]:

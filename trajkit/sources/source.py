@@ -37,6 +37,11 @@ KEPT = Fact(Fate.KEPT)
 LOST = Fact(Fate.LOST)
 
 
+def lost(*names: str) -> dict[str, Fact]:
+    """The facts of fields that no record has."""
+    return dict.fromkeys(names, LOST)
+
+
 def changed(note: str) -> Fact:
     """The fact that a field comes in another form."""
     return Fact(Fate.CHANGED, note)

@@ -10,11 +10,11 @@ import hashlib
 import json
 import random
 import re
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from trajkit.errors import RequestError
+from trajkit.formats.chat_request import Part, Refusal, ResponseFormat, Wire, request_of
 from trajkit.stack.rule_player import ACTIONS, play
 from trajkit.stack.rule_prompt import Message, read_prompt
 
@@ -25,41 +25,9 @@ INVALID_ANSWERS = ("turn around", "move ahead", "grab it", "open the door", "wai
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
-class Refusal(RequestError):
-    """A request that is refused.
-
-    Args:
-        message: The problem.
-        param: The part of the request with the problem; None when it is the whole.
-        status: HTTP status of the refusal.
-    """
-
-    def __init__(self, message: str, *, param: str | None = None, status: int = 400) -> None:
-        super().__init__(message)
-        self.param = param
-        self.status = status
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """The refusal in OpenAI's format."""
-        error = {"message": self.message, "type": "invalid_request_error", "param": self.param, "code": None}
-        return {"error": error}
-
-
-class _Wire(BaseModel):
-    """JSON of a client: unknown fields are ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
-
-
-class _Part(_Wire):
-    type: str
-    text: str | None = None
-
-
-class _ChatMessage(_Wire):
+class _ChatMessage(Wire):
     role: str
-    content: str | list[_Part] | None = None
+    content: str | list[Part] | None = None
 
     @property
     def text(self) -> str:
@@ -68,22 +36,13 @@ class _ChatMessage(_Wire):
         return "\n".join(part.text or "" for part in self.content or [])
 
 
-class _JsonSchema(_Wire):
-    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
-
-
-class _ResponseFormat(_Wire):
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: _JsonSchema | None = None
-
-
-class ChatRequest(_Wire):
+class ChatRequest(Wire):
     """The fields that the rule player reads of a request."""
 
     model: str
     messages: list[_ChatMessage] = Field(min_length=1)
     seed: int | None = None
-    response_format: _ResponseFormat | None = None
+    response_format: ResponseFormat | None = None
     n: int | None = None
     stream: bool | None = None
     tools: list[Any] | None = None
@@ -108,14 +67,7 @@ def read_request(body: bytes) -> ChatRequest:
     Raises:
         Refusal: It is not JSON, not a chat completion request, or asks for an unsupported feature.
     """
-    try:
-        request = ChatRequest.model_validate(json.loads(body))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise Refusal(f"{where or 'body'}: {first['msg']}", param=where or None) from error
-    except (ValueError, RecursionError) as error:
-        raise Refusal("the body is not valid JSON") from error
+    request = request_of(ChatRequest, body)
     if request.stream:
         raise Refusal("the rule player does not stream", param="stream")
     if request.n not in (None, 1):
@@ -161,7 +113,7 @@ def complete(
     }
 
 
-def _properties(wanted: _ResponseFormat | None) -> dict[str, Any]:
+def _properties(wanted: ResponseFormat | None) -> dict[str, Any]:
     """Return the schemas of the answer's properties; `thinking` and `action` without a schema."""
     if wanted is None or wanted.type != "json_schema":
         return {"thinking": {}, "action": {}}

@@ -6,32 +6,27 @@ It plays BabyAI without model, key or network. Run it as `python -m trajkit.stac
 from __future__ import annotations
 
 import argparse
-import http.server
 import json
-import logging
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic import ValidationError
 
 from trajkit._core.loop import told_to_end
 from trajkit.errors import RequestError, StackError
-from trajkit.stack.chat_completion import MODEL, Player, Refusal, complete, read_request
-from trajkit.stack.loopback import HOST, LoopbackServer
+from trajkit.formats.chat_request import Refusal
+from trajkit.stack.chat_completion import MODEL, Player, complete, read_request
+from trajkit.stack.loopback import BadBody, LoopbackHandler, LoopbackServer
 
 _LONGEST_BODY = 32 << 20
-_IDLE_S = 600
-_GRACE_S = 2.0
-
-_log = logging.getLogger(__name__)
 
 
-class ModelServer:
+class ModelServer(LoopbackServer):
     """The stand-in, served in threads of this process until it is closed. Also a context manager.
 
     Args:
@@ -43,31 +38,9 @@ class ModelServer:
     """
 
     def __init__(self, player: Player, *, port: int = 0) -> None:
-        try:
-            self._server = _Server(player, port)
-        except (OSError, OverflowError) as error:
-            raise StackError(f"the model server cannot listen on {HOST}:{port}: {error}") from error
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        """Address without `/v1`."""
-        return f"http://{HOST}:{self._server.server_address[1]}"
-
-    def close(self) -> None:
-        """Refuse new requests, finish the current ones, and end. A second call does nothing."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-            self._server.server_close()
-            self._server.end_connections(_GRACE_S)
-
-    def __enter__(self) -> ModelServer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self.player = player
+        super().__init__(port, _Handler)
+        self.start()
 
 
 def start(*, port: int = 0, mistakes: float = 0.2, invalid: float = 0.01, seed: int = 0) -> ModelServer:
@@ -122,19 +95,10 @@ def serve(
             pass
 
 
-class _Server(LoopbackServer):
-    def __init__(self, player: Player, port: int) -> None:
-        self.player = player
-        super().__init__(port, _Handler)
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: _Server
-    protocol_version = "HTTP/1.1"
+class _Handler(LoopbackHandler):
+    server: ModelServer
     server_version = "trajkit-rule-player"
-    timeout = _IDLE_S
-    disable_nagle_algorithm = True
-    wbufsize = -1  # send head and body together
+    timeout = 600
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -148,7 +112,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         try:
-            body = self._read_body()
+            body = self.read_body(_LONGEST_BODY)
             path = self.path.partition("?")[0]
             if path != "/v1/chat/completions":
                 raise Refusal(f"there is no {path} here", status=404)
@@ -158,61 +122,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 completion_id=f"chatcmpl-{uuid.uuid4().hex}",
                 created_at_s=int(time.time()),
             )
+        except BadBody as error:
+            self._refuse(Refusal(error.why, status=error.status))
         except Refusal as refusal:
             self._refuse(refusal)
         else:
             self._send(HTTPStatus.OK, answer)
 
-    def _read_body(self) -> bytes:
-        if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
-            return self._read_chunks()
-        n_bytes = self._number(self.headers.get("Content-Length", "0"), base=10)
-        body = self.rfile.read(n_bytes)
-        if len(body) < n_bytes:
-            self._give_up("the body is shorter than it says")
-        return body
-
-    def _read_chunks(self) -> bytes:
-        body = b""
-        while n_bytes := self._number(
-            self.rfile.readline(1024).partition(b";")[0].decode("latin-1"), base=16
-        ):
-            if len(body) + n_bytes > _LONGEST_BODY:
-                self._give_up("the body is too long", status=413)
-            body += self.rfile.read(n_bytes)
-            self.rfile.readline(3)
-        while self.rfile.readline(65536) not in (b"\r\n", b"\n", b""):
-            pass  # trailers are not used
-        return body
-
-    def _number(self, text: str, *, base: int) -> int:
-        try:
-            number = int(text, base)
-        except ValueError:
-            number = -1
-        if number < 0:
-            self._give_up(f"{text.strip()[:40]!r} is not a length")
-        if number > _LONGEST_BODY:
-            self._give_up("the body is too long", status=413)
-        return number
-
-    def _give_up(self, message: str, *, status: int = 400) -> NoReturn:
-        self.close_connection = True  # the next request's start on this connection is unknown
-        raise Refusal(message, status=status)
-
     def _refuse(self, refusal: Refusal) -> None:
-        self._send(HTTPStatus(refusal.status), refusal.body)
+        self._send(refusal.status, refusal.body)
 
-    def _send(self, status: HTTPStatus, value: dict[str, Any]) -> None:
-        body = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+    def _send(self, status: int, value: dict[str, Any]) -> None:
+        self.send(status, "application/json", json.dumps(value).encode())
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer malformed requests with JSON, too."""
@@ -221,9 +142,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.protocol_version
         )  # a line without one counts as HTTP/0.9: no headers at all
         self._refuse(Refusal(message or explain or "bad request", status=code))
-
-    def log_message(self, format: str, *args: Any) -> None:
-        _log.debug(format, *args)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import logging
-import threading
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
-from trajkit.errors import NothingMatched, RequestError, StackError, TrajkitError
-from trajkit.stack.loopback import HOST, LoopbackServer
+from trajkit.errors import NothingMatched, RequestError, TrajkitError
+from trajkit.stack.loopback import HOST, LoopbackHandler, LoopbackServer
 from trajkit.viewer.about import stores
 from trajkit.viewer.charts import charts
 from trajkit.viewer.episode import episode, messages, text
@@ -88,11 +85,6 @@ def _json(status: int, value: dict[str, Any]) -> Answer:
     return Answer(status, "application/json; charset=utf-8", body)
 
 
-_GRACE_S = 2.0
-_IDLE_S = 120
-
-_log = logging.getLogger(__name__)
-
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -109,7 +101,7 @@ _HEADERS = {
 """Headers of every answer: the page runs only its own scripts, calls only its server, and is not framed."""
 
 
-class PageServer:
+class PageServer(LoopbackServer):
     """The page of some stores, served in threads of this process until it is closed. Also a context manager.
 
     Args:
@@ -121,52 +113,22 @@ class PageServer:
     """
 
     def __init__(self, shelf: Shelf, *, port: int = 0) -> None:
-        try:
-            self._server = _Server(shelf, port)
-        except (OSError, OverflowError) as error:
-            raise StackError(
-                f"nothing can listen on {HOST}:{port}: {error}", hint="--port 0 takes a free one"
-            ) from error
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        """Address of the page."""
-        return f"http://{HOST}:{self._server.server_address[1]}/"
-
-    def close(self) -> None:
-        """Refuse new requests, finish the current ones, and end. A second call does nothing."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-            self._server.server_close()
-            self._server.end_connections(_GRACE_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _Server(LoopbackServer):
-    def __init__(self, shelf: Shelf, port: int) -> None:
         self.shelf = shelf
         super().__init__(port, _Handler)
         own = self.server_address[1]
         self.hosts = frozenset({f"{HOST}:{own}", f"localhost:{own}"})
         self.origins = frozenset(f"http://{host}" for host in self.hosts)
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """Address of the page."""
+        return f"{super().url}/"
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: _Server
-    protocol_version = "HTTP/1.1"
+class _Handler(LoopbackHandler):
+    server: PageServer
     server_version = "trajkit-view"
-    sys_version = ""
-    timeout = _IDLE_S
-    disable_nagle_algorithm = True
-    wbufsize = -1  # send head and body together
 
     def do_GET(self) -> None:
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
@@ -204,18 +166,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return None
 
     def _send(self, found: Answer) -> None:
-        self.send_response(found.status)
-        for name, value in _HEADERS.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", found.media_type)
-        self.send_header("Content-Length", str(len(found.body)))
-        if found.status == HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET, HEAD")
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(found.body)
+        allowed = {"Allow": "GET, HEAD"} if found.status == HTTPStatus.METHOD_NOT_ALLOWED else {}
+        self.send(found.status, found.media_type, found.body, {**_HEADERS, **allowed})
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer other methods and malformed requests with JSON, too."""
@@ -224,6 +176,3 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if code == HTTPStatus.NOT_IMPLEMENTED:
             code, message = HTTPStatus.METHOD_NOT_ALLOWED, "this server only shows: GET and HEAD"
         self._send(refused(code, message or explain or "bad request"))
-
-    def log_message(self, format: str, *args: Any) -> None:
-        _log.debug(format, *args)

@@ -8,12 +8,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
 
+from trajkit._core.closing import Closing
 from trajkit.curation.derive import Derivation
 from trajkit.curation.groups import is_about_groups, names_of
 from trajkit.curation.pool import Pool
@@ -42,7 +42,7 @@ _BEGINNINGS = f"""
 _log = logging.getLogger(__name__)
 
 
-class Shelf:
+class Shelf(Closing):
     """Open stores for the page. Also a context manager.
 
     A thread reads the beginnings of episodes, which takes long, so that the list does not wait for them.
@@ -114,14 +114,6 @@ class Shelf:
             one.connection.interrupt()
         self._reading.join()
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _shelved(number: int, name: str, store: Store, opened: contextlib.ExitStack) -> Shelved:

@@ -7,8 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 from trajkit._core.console import line, plural, talk
@@ -56,14 +55,6 @@ class Viewer(Running):
         """Stop serving and close the stores. A second call does nothing."""
         self._is_closed.set()
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def to_json(self) -> dict[str, Any]:
         """Return the address of the page and the id of the serving process."""

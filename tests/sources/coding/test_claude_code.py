@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from tests.sources.coding.recorded import unpacked
+from tests.sources.reading import Reader, written
 from trajkit.schema import Episode, FileBlock, ToolResultBlock
 from trajkit.sources.catalog import recognised
 from trajkit.sources.coding.claude_code import SOURCE
 from trajkit.sources.coding.lines import CUT_LINE, NO_ANSWER, NO_SYSTEM_PROMPT
-from trajkit.sources.files.found import Found
-from trajkit.sources.wish import Wish
 
 
 def line(name: str, parent: str | None, second: int, message: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -62,21 +61,10 @@ def result(name: str) -> list[dict[str, Any]]:
 
 
 def write(folder: Path, lines: Sequence[dict[str, Any]], name: str = "s.jsonl") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
-    return path
+    return written(folder / name, lines)
 
 
-def found(place: Path) -> list[Found]:
-    return [one for one in SOURCE.read(str(place), Wish()) if isinstance(one, Found)]
-
-
-def episodes(place: Path) -> list[Episode]:
-    (one,) = found(place)
-    assert one.problem is None, one.problem
-    assert one.reading is not None
-    return list(one.reading.episodes)  # type: ignore[union-attr]
+found, episodes = Reader(SOURCE).found, Reader(SOURCE).session
 
 
 def texts(episode: Episode) -> list[list[str]]:

@@ -13,29 +13,20 @@ from typing import Any
 import pytest
 
 from tests.sources.coding.recorded import unpacked
+from tests.sources.reading import Reader, written
 from trajkit.errors import DataError, RequestError
 from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolCallBlock
 from trajkit.sources.catalog import recognised, source_named
 from trajkit.sources.coding.lines import CUT_LINE, NO_ANSWER
 from trajkit.sources.files.found import Found
-from trajkit.sources.wish import Wish
 
 
 def found(name: str, place: Path) -> list[Found]:
-    return [one for one in source_named(name).read(str(place), Wish()) if isinstance(one, Found)]
+    return Reader(source_named(name)).found(place)
 
 
 def episodes(name: str, place: Path) -> list[Episode]:
-    (one,) = found(name, place)
-    assert one.problem is None, one.problem
-    assert one.reading is not None
-    return list(one.reading.episodes)  # type: ignore[union-attr]
-
-
-def write(path: Path, lines: Sequence[dict[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
-    return path
+    return Reader(source_named(name)).session(place)
 
 
 def texts(episode: Episode) -> list[list[str]]:
@@ -81,7 +72,7 @@ def test_codex_turns_that_were_rolled_back_are_a_branch(tmp_path: Path) -> None:
             said(10 * number, "user", words),
             said(10 * number + 1, "assistant", f"did {words}"),
         ]
-    main, branch = episodes("codex", write(tmp_path / "rollout-1.jsonl", lines))
+    main, branch = episodes("codex", written(tmp_path / "rollout-1.jsonl", lines))
     assert (answers(main), answers(branch)) == (["did one", "did three"], ["did two"])
     assert texts(main)[1] == ["one", "did one", "three"]
     assert branch.episode_id == "c1/branch-1"
@@ -103,7 +94,7 @@ def test_codex_tokens_of_older_versions_come_after_the_result(tmp_path: Path) ->
         said(7, "user", "again"),
         event(8, "error", message="no route"),
     ]
-    (main,) = episodes("codex", write(tmp_path / "rollout-1.jsonl", lines))
+    (main,) = episodes("codex", written(tmp_path / "rollout-1.jsonl", lines))
     first, second, third = main.steps
     assert (first.n_input_tokens, first.n_output_tokens, second.n_input_tokens) == (7, 2, None)
     assert first.completion is not None
@@ -122,7 +113,7 @@ def test_codex_agents_of_agents_are_linked_and_images_are_files(tmp_path: Path) 
     image = {"type": "input_image", "image_url": "data:image/png;base64,aGk="}
     for name, more in (("c3", spawned("c2")), ("c1", {}), ("c2", spawned("c1"))):
         look = item(1, type="message", role="user", content=[image])
-        write(tmp_path / f"rollout-{name}.jsonl", [meta(name, **more), look, said(2, "assistant", name)])
+        written(tmp_path / f"rollout-{name}.jsonl", [meta(name, **more), look, said(2, "assistant", name)])
     found_ones = {one.episode_id: one for one in episodes("codex", tmp_path)}
     assert {name: (one.origin or {}).get("parent_episode_id") for name, one in found_ones.items()} == {
         "c1": None,
@@ -133,11 +124,11 @@ def test_codex_agents_of_agents_are_linked_and_images_are_files(tmp_path: Path) 
 
 
 def test_codex_a_file_without_its_header_is_refused_and_a_cut_one_read(tmp_path: Path) -> None:
-    bad = write(tmp_path / "rollout-1.jsonl", [said(1, "user", "go")])
+    bad = written(tmp_path / "rollout-1.jsonl", [said(1, "user", "go")])
     (one,) = found("codex", bad)
     assert one.problem is not None
     assert one.problem.kind.startswith("not a session of Codex")
-    good = write(tmp_path / "rollout-1.jsonl", [meta(), said(1, "user", "go"), said(2, "assistant", "ok")])
+    good = written(tmp_path / "rollout-1.jsonl", [meta(), said(1, "user", "go"), said(2, "assistant", "ok")])
     with good.open("a") as file:
         file.write('{"timestamp": "20')
     (one,) = found("codex", good)
@@ -185,7 +176,7 @@ def test_pi_branches_summaries_and_commands_of_the_user(tmp_path: Path) -> None:
         spoke("a4", "u4", "assistant", "half", stopReason="aborted"),
         entry("n", "a4", "session_info", name="Numbers"),
     ]
-    main, branch = episodes("pi", write(tmp_path / "s.jsonl", lines))
+    main, branch = episodes("pi", written(tmp_path / "s.jsonl", lines))
     assert answers(branch) == ["did two"]
     assert (branch.origin or {})["branch"] == {"leaves_after": "a1", "n_calls_before": 1}
     second, third = texts(main)[1:]
@@ -202,11 +193,11 @@ def test_pi_branches_summaries_and_commands_of_the_user(tmp_path: Path) -> None:
 
 
 def test_pi_a_version_that_is_not_known_and_a_role_that_is_not_known_fail(tmp_path: Path) -> None:
-    path = write(tmp_path / "s.jsonl", [{**HEADER, "version": 4}])
+    path = written(tmp_path / "s.jsonl", [{**HEADER, "version": 4}])
     (one,) = found("pi", path)
     assert one.problem is not None
     assert (one.problem.kind, one.problem.value) == ("a version of pi's format after 3", "4")
-    (one,) = found("pi", write(path, [HEADER, spoke("u", None, "oracle", "hm")]))
+    (one,) = found("pi", written(path, [HEADER, spoke("u", None, "oracle", "hm")]))
     assert one.problem is not None
     assert (one.place, one.problem.where) == ("s.jsonl:2", "message.role")
 
@@ -226,7 +217,7 @@ def test_pi_a_list_of_version_1_is_read(tmp_path: Path) -> None:
             "message": {"role": "assistant", "content": [{"type": "text", "text": "seen"}]},
         },
     ]
-    (main,) = episodes("pi", write(tmp_path / "s.jsonl", lines))
+    (main,) = episodes("pi", written(tmp_path / "s.jsonl", lines))
     assert answers(main) == ["seen"]
     assert isinstance((main.steps[0].messages or ())[0].content[0], FileBlock)
 

@@ -24,6 +24,7 @@ from unittest import mock
 import httpx2
 from openai import APIError, OpenAI
 
+from tests.node_tools import free_port, running
 from tests.sources import foreign, thirty
 
 DATA = Path(__file__).parents[2] / "data" / "sources" / "litellm"
@@ -70,7 +71,7 @@ def proxy(python: Path, folder: Path, text: str, **variables: str) -> Iterator[s
     (folder / "spend_rows.py").write_text(
         Path(__file__).with_name("spend_rows.py").read_text(encoding="utf-8"), encoding="utf-8"
     )
-    port = foreign.free_port()
+    port = free_port()
     command = [
         foreign.program(python, "litellm"),
         "--config",
@@ -84,7 +85,7 @@ def proxy(python: Path, folder: Path, text: str, **variables: str) -> Iterator[s
         with mock.patch.dict(os.environ, {**own, **variables}):
             for name in ("PYTHONPATH", "DATABASE_URL"):
                 os.environ.pop(name, None)
-            url = stack.enter_context(foreign.running(command, port, folder / "log"))
+            url = stack.enter_context(running(command, port, folder / "log"))
         yield url
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.sources import thirty
 from tests.sources.litellm import record
-from tests.sources.reading import Reader, answer
+from tests.sources.reading import Reader, answer, written
 from trajkit.errors import RequestError
 from trajkit.formats.document import Reading
 from trajkit.schema import FileBlock, ThoughtBlock, ToolCallBlock
@@ -40,12 +40,7 @@ def rows() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def file(rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(rows, tmp_path_factory.mktemp("litellm") / "spend.jsonl")
-
-
-def written(rows: Sequence[dict[str, Any]], goal: Path) -> Path:
-    goal.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return goal
+    return written(tmp_path_factory.mktemp("litellm") / "spend.jsonl", rows)
 
 
 def row(number: int = 0, **fields: Any) -> dict[str, Any]:
@@ -84,7 +79,7 @@ class TestLiteLLM(SourceContract):
             for one in rows
             if not one["session_id"].startswith("babyai") or one["session_id"] < "babyai-005"
         ]
-        type(self).place = str(written(chosen, tmp_path_factory.mktemp("contract") / "spend.jsonl"))
+        type(self).place = str(written(tmp_path_factory.mktemp("contract") / "spend.jsonl", chosen))
 
 
 def test_the_thirty_episodes_come_back_from_a_file(file: Path) -> None:
@@ -162,7 +157,7 @@ def test_no_key_or_address_of_a_client_is_in_a_store(file: Path) -> None:
 
 def test_a_redacted_text_is_counted(tmp_path: Path) -> None:
     asked = {"messages": [{"role": "user", "content": "redacted-by-litellm"}], "litellm_session_id": "one"}
-    (one,) = READ.found(written([row(proxy_server_request=asked)], tmp_path / "a.jsonl"))
+    (one,) = READ.found(written(tmp_path / "a.jsonl", [row(proxy_server_request=asked)]))
     assert one.missing == (REDACTED,)
 
 
@@ -185,7 +180,7 @@ def test_a_call_that_continues_a_response_has_the_whole_prompt(tmp_path: Path) -
         row(1, call_type="aresponses", proxy_server_request=asked("second", "resp_0"), response=said(1)),
         row(2, call_type="aresponses", proxy_server_request=asked("lost", "resp_9"), response=said(2)),
     ]
-    (one,) = READ.found(written(chain, tmp_path / "a.jsonl"))
+    (one,) = READ.found(written(tmp_path / "a.jsonl", chain))
     assert one.missing == (CUT_CHAIN,)
     (episode,) = READ.sound(tmp_path / "a.jsonl").values()
     assert [message.text for message in episode.prompt(1) or ()] == [
@@ -198,7 +193,7 @@ def test_a_call_that_continues_a_response_has_the_whole_prompt(tmp_path: Path) -
 
 
 def test_rows_of_other_calls_are_set_aside(tmp_path: Path) -> None:
-    (one,) = READ.found(written([row(call_type="aembedding")], tmp_path / "a.jsonl"))
+    (one,) = READ.found(written(tmp_path / "a.jsonl", [row(call_type="aembedding")]))
     assert one.aside == NO_CALL
 
 
@@ -207,7 +202,7 @@ def test_a_table_from_before_sessions_gives_one_episode_a_call(tmp_path: Path) -
     for each in old:
         for name in ("session_id", "proxy_server_request"):
             del each[name]
-    read = READ.found(written(old, tmp_path / "a.jsonl"))
+    read = READ.found(written(tmp_path / "a.jsonl", old))
     assert [one.missing for one in read] == [(NO_PROMPT, NO_SESSION)] * 2
 
 
@@ -224,7 +219,7 @@ def test_a_table_from_before_sessions_gives_one_episode_a_call(tmp_path: Path) -
 def test_a_damaged_row_is_the_problem_of_its_session(
     fields: dict[str, Any], where: str, tmp_path: Path
 ) -> None:
-    broken, well = READ.found(written([row(**fields), row(1, session_id="two")], tmp_path / "a.jsonl"))
+    broken, well = READ.found(written(tmp_path / "a.jsonl", [row(**fields), row(1, session_id="two")]))
     assert broken.problem is not None
     assert broken.problem.where == where
     assert broken.place == "a.jsonl: session one"

@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.node_tools import free_port, running
 from tests.sources import foreign, thirty
 from trajkit.sources.mlflow.connect import SOURCE
 from trajkit.sources.wish import Wish
@@ -72,11 +73,11 @@ def server(folder: Path) -> Iterator[tuple[str, Path, Path]]:
     """Run `mlflow server` on SQLite: its address, the Python beside it, and its database."""
     python = foreign.environment(folder / "environment", *REQUIREMENTS)
     database = folder / "mlflow.db"
-    port = foreign.free_port()
+    port = free_port()
     command = [foreign.program(python, "mlflow"), "server", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{database}"]
     command += ["--artifacts-destination", str(folder / "artifacts")]
-    with foreign.running(command, port, folder / "server.log") as url:
+    with running(command, port, folder / "server.log") as url:
         yield url, python, database
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.sources.otel.record import GOAL, new_call, openinference, request, span, text
-from tests.sources.reading import Reader, answer
+from tests.sources.reading import Reader, answer, written
 from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
 from trajkit.sources.calls import CUT_TEXT, NO_PROMPT, NO_SESSION
 from trajkit.sources.otel.connect import SOURCE
@@ -22,11 +22,6 @@ READ = Reader(SOURCE)
 @pytest.fixture(scope="module")
 def fixture() -> dict[str, Episode]:
     return READ.episodes(GOAL)
-
-
-def written(path: Path, *requests: Any) -> Path:
-    path.write_text("".join(json.dumps(one) + "\n" for one in requests))
-    return path
 
 
 def hello(**more: Any) -> dict[str, Any]:
@@ -106,7 +101,7 @@ def test_a_trace_with_several_sessions_is_taken_apart(tmp_path: Path) -> None:
         span(1, 5, 4, attributes=hello()),
         span(2, 1, attributes=hello(gen_ai__conversation__id="s2")),
     ]
-    made = READ.episodes(written(tmp_path / "a.jsonl", request(*spans)))
+    made = READ.episodes(written(tmp_path / "a.jsonl", [request(*spans)]))
     assert {name: one.n_steps for name, one in made.items()} == {"s2": 2, "s3": 2}
 
 
@@ -117,7 +112,7 @@ def test_an_agent_that_two_libraries_log_is_one(tmp_path: Path) -> None:
         span(1, 2, 1, name="inner", attributes=agent),
         span(1, 3, 2, attributes=hello()),
     ]
-    (episode,) = READ.episodes(written(tmp_path / "a.jsonl", request(*spans))).values()
+    (episode,) = READ.episodes(written(tmp_path / "a.jsonl", [request(*spans)])).values()
     assert [step.agent_name for step in episode.steps] == ["inner"]
 
 
@@ -128,7 +123,7 @@ def test_a_retried_call_stays_two_and_only_the_last_takes_what_the_span_around_s
         span(1, 2, 1, attributes=bare, error="busy"),
         span(1, 3, 1, attributes=bare),
     ]
-    (episode,) = READ.episodes(written(tmp_path / "a.jsonl", request(*spans))).values()
+    (episode,) = READ.episodes(written(tmp_path / "a.jsonl", [request(*spans)])).values()
     failed, answered = episode.steps
     assert ((failed.extra or {})["error"], failed.completion, failed.messages) == ("busy", None, None)
     assert "error" not in (answered.extra or {})
@@ -138,7 +133,7 @@ def test_a_retried_call_stays_two_and_only_the_last_takes_what_the_span_around_s
 def test_attributes_that_an_sdk_dropped_are_seen(tmp_path: Path) -> None:
     said = openinference("x", "y", 0.1)
     said = {name.replace("input_messages.0", "input_messages.4"): value for name, value in said.items()}
-    path = written(tmp_path / "a.jsonl", request(span(1, 1, attributes=said, droppedAttributesCount=9)))
+    path = written(tmp_path / "a.jsonl", [request(span(1, 1, attributes=said, droppedAttributesCount=9))])
     (one,) = READ.found(path)
     assert set(one.missing) == {CUT_TEXT, CUT_ATTRIBUTES, NO_PROMPT, NO_SESSION}
 
@@ -173,7 +168,7 @@ def test_one_json_document_and_base64_ids_and_protobuf_are_read(tmp_path: Path) 
 
 
 def test_a_folder_is_recognised(tmp_path: Path) -> None:
-    written(tmp_path / "a.jsonl", request(span(1, 1, attributes=hello())))
+    written(tmp_path / "a.jsonl", [request(span(1, 1, attributes=hello()))])
     assert SOURCE.recognises(str(tmp_path))
     assert SOURCE.recognises("clickhouse://user:secret@host/otel")
     assert not SOURCE.recognises("clickhouse://user:secret@host/langfuse")

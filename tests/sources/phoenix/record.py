@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.node_tools import free_port, running
 from tests.sources import foreign, thirty
 from trajkit.sources.phoenix.connect import SOURCE
 from trajkit.sources.wish import Wish
@@ -43,17 +44,17 @@ KEPT = (
 def server(folder: Path) -> Iterator[tuple[str, Path, Path]]:
     """Run `phoenix serve` on SQLite: its address, the Python beside it, and its database."""
     python = foreign.environment(folder / "environment", *REQUIREMENTS)
-    port = foreign.free_port()
+    port = free_port()
     settings = {
         "PHOENIX_WORKING_DIR": str(folder),
         "PHOENIX_HOST": "127.0.0.1",
         "PHOENIX_PORT": str(port),
-        "PHOENIX_GRPC_PORT": str(foreign.free_port()),
+        "PHOENIX_GRPC_PORT": str(free_port()),
         "PHOENIX_TELEMETRY_ENABLED": "false",
     }
     plain = [f"{name}={value}" for name, value in settings.items()]
     command = ["env", "-u", "PYTHONPATH", *plain, foreign.program(python, "phoenix"), "serve"]
-    with foreign.running(command, port, folder / "server.log") as url:
+    with running(command, port, folder / "server.log") as url:
         yield url, python, folder / "phoenix.db"
 
 

@@ -17,10 +17,11 @@ from urllib.parse import urlsplit
 
 from trajkit._core.lazy import need
 from trajkit.errors import TrajkitError
+from trajkit.formats.chat_request import Refusal, request_of
 from trajkit.models.generation.ask import Ask, Said
 from trajkit.models.generation.batcher import Batcher
 from trajkit.models.serving.chat_answer import Answer
-from trajkit.models.serving.chat_request import ChatRequest, Refusal, read_request, refusal_of
+from trajkit.models.serving.chat_request import ChatRequest, refusal_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -135,7 +136,7 @@ class Chat:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":  # web pages may send the other types without a preflight request
             raise Refusal(f"a request must be application/json, not {kind or 'without a type'}", status=415)
-        asked = read_request(await self._body(request))
+        asked = request_of(ChatRequest, await self._body(request))
         asks = asked.asks(max_new_tokens=self._max_new_tokens)
         answer = Answer(
             self._model.voice(asked.model),

@@ -1,12 +1,13 @@
-"""Parse OpenAI chat completion requests, and refuse them."""
+"""The chat completion requests that a model on this machine answers."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from trajkit.errors import RequestError, TrajkitError
+from trajkit.formats.chat_request import Part, Refusal, ResponseFormat, Wire
 from trajkit.models.generation.ask import Ask, AskError
 
 _STRIDE = 0x9E3779B97F4A7C15  # the golden ratio as a fraction of 2**64: seeds that are far apart
@@ -22,52 +23,30 @@ _FIELDS = {
 """Fields of an ask that have another name in a request."""
 
 
-class _Wire(BaseModel):
-    """JSON of a client: unknown fields are ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
-
-
-class _Part(_Wire):
-    type: str
-    text: str | None = None
-    refusal: str | None = None
-
-
-class _CalledFunction(_Wire):
+class _CalledFunction(Wire):
     name: str
     arguments: str
 
 
-class _Call(_Wire):
+class _Call(Wire):
     id: str
     type: Literal["function"] = "function"
     function: _CalledFunction
 
 
-class _Message(_Wire):
+class _Message(Wire):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[_Part] | None = None
+    content: str | list[Part] | None = None
     name: str | None = None
     tool_calls: list[_Call] | None = None
     tool_call_id: str | None = None
 
 
-class _Schema(_Wire):
-    name: str | None = None
-    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
-
-
-class _ResponseFormat(_Wire):
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: _Schema | None = None
-
-
-class _StreamOptions(_Wire):
+class _StreamOptions(Wire):
     include_usage: bool = False
 
 
-class ChatRequest(_Wire):
+class ChatRequest(Wire):
     """The fields that the server reads of a request."""
 
     model: str
@@ -85,7 +64,7 @@ class ChatRequest(_Wire):
     top_logprobs: Annotated[int, Field(ge=0, le=_MOST_TOP)] | None = None
     return_token_ids: bool | None = None
     prompt_cache_key: str | None = None
-    response_format: _ResponseFormat | None = None
+    response_format: ResponseFormat | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -146,20 +125,6 @@ class ChatRequest(_Wire):
         return wanted.json_schema.schema_ or {}
 
 
-def read_request(body: bytes) -> ChatRequest:
-    """Read a request body.
-
-    Raises:
-        Refusal: It is not JSON, or not a chat completion request.
-    """
-    try:
-        return ChatRequest.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise Refusal(f"{where or 'body'}: {first['msg']}", param=where or None) from error
-
-
 def _message(message: _Message) -> dict[str, Any]:
     """Convert a message for chat templates: one text, and a role that they support."""
     written = message.model_dump(exclude_none=True)
@@ -171,36 +136,6 @@ def _message(message: _Message) -> dict[str, Any]:
             raise Refusal(f"content of type {stranger!r} is not supported, only text", param="messages")
         written["content"] = "\n".join(part.text or part.refusal or "" for part in message.content)
     return written
-
-
-class Refusal(RequestError):
-    """A request that is refused.
-
-    Args:
-        message: The problem.
-        param: The part of the request with the problem; None when it is the whole.
-        status: HTTP status.
-        kind: OpenAI's error type.
-        code: OpenAI's error code, where it has one.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        param: str | None = None,
-        status: int = 400,
-        kind: str = "invalid_request_error",
-        code: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.param, self.status, self.kind, self.code = param, status, kind, code
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """The body of the answer."""
-        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
-        return {"error": error}
 
 
 def refusal_of(error: TrajkitError) -> Refusal:

@@ -8,7 +8,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 from trajkit._core.console import talk
@@ -78,14 +77,6 @@ class Serving(Running):
 
     def _end(self) -> None:
         self._server.should_exit = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def to_json(self) -> dict[str, Any]:
         """Return the address, the names of the models, and the id of the serving process."""

@@ -33,7 +33,7 @@ from trajkit.sources.coding.lines import (
 from trajkit.sources.coding.tree import Entry, learn, named, run_of
 from trajkit.sources.files.found import Found
 from trajkit.sources.files.texts import read_json
-from trajkit.sources.source import LOST, Source, changed, kept
+from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.wish import Wish
 
 _NEWEST = 2
@@ -343,10 +343,6 @@ SOURCE = Source(
         "sampling settings": kept("where requests are logged (2.1.3xx)"),
         "cost": kept("of each call up to version 1.0; later that of the session, in origin.cost_usd"),
         "latency": changed("from the message before the answer to its last line"),
-        "metrics": LOST,
-        "comments": LOST,
-        "tags and user": LOST,
-        "task and seed": LOST,
-        "token ids": LOST,
+        **lost("metrics", "comments", "tags and user", "task and seed", "token ids"),
     },
 )

@@ -33,7 +33,7 @@ from trajkit.sources.coding.lines import (
 )
 from trajkit.sources.coding.tree import Entry, run_of
 from trajkit.sources.files.found import Found
-from trajkit.sources.source import LOST, Source, changed, kept
+from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.wish import Wish
 
 Row = dict[str, Any]
@@ -366,17 +366,19 @@ SOURCE = Source(
     is_personal=True,
     fidelity={
         "prompt": changed("the system prompt may have more than was sent; that of a summary is unknown"),
-        "tools offered": LOST,
         "thoughts": kept("their summary; the rest is encrypted"),
         "images and files": kept("that an image was there; not its bytes"),
         "sampling settings": changed("only the effort of reasoning"),
-        "cost": LOST,
         "latency": changed("from the item before the answer to its last item"),
-        "finish reason": LOST,
-        "metrics": LOST,
-        "comments": LOST,
-        "tags and user": LOST,
-        "task and seed": LOST,
-        "token ids": LOST,
+        **lost(
+            "tools offered",
+            "cost",
+            "finish reason",
+            "metrics",
+            "comments",
+            "tags and user",
+            "task and seed",
+            "token ids",
+        ),
     },
 )

@@ -29,7 +29,7 @@ from trajkit.sources.coding.lines import (
 from trajkit.sources.coding.tree import Entry, run_of
 from trajkit.sources.files.found import Found
 from trajkit.sources.files.texts import json_of
-from trajkit.sources.source import LOST, Source, changed, kept
+from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.sqlite_file import check_columns, columns_of, database
 from trajkit.sources.wish import Wish
 
@@ -325,14 +325,16 @@ SOURCE = Source(
     is_personal=True,
     fidelity={
         "prompt": changed("without the system prompt, which is not logged; that of a summary is unknown"),
-        "tools offered": LOST,
         "images and files": kept("that a file was there; not its bytes"),
-        "sampling settings": LOST,
         "latency": changed("from the message's time to the last part of the answer"),
-        "metrics": LOST,
-        "comments": LOST,
-        "tags and user": LOST,
-        "task and seed": LOST,
-        "token ids": LOST,
+        **lost(
+            "tools offered",
+            "sampling settings",
+            "metrics",
+            "comments",
+            "tags and user",
+            "task and seed",
+            "token ids",
+        ),
     },
 )

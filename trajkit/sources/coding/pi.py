@@ -28,7 +28,7 @@ from trajkit.sources.coding.lines import (
 )
 from trajkit.sources.coding.tree import Entry, run_of
 from trajkit.sources.files.found import Found
-from trajkit.sources.source import LOST, Source, changed, kept
+from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.wish import Wish
 
 Row = dict[str, Any]
@@ -245,14 +245,9 @@ SOURCE = Source(
     fidelity={
         "sub-agents": kept("each branch is an episode beside its session; pi has no sub-agents"),
         "prompt": changed("without the system prompt, which is not logged"),
-        "tools offered": LOST,
         "images and files": kept("that an image was there; not its bytes"),
         "sampling settings": changed("only the level of thinking"),
         "latency": changed("from the message before the answer to its entry"),
-        "metrics": LOST,
-        "comments": LOST,
-        "tags and user": LOST,
-        "task and seed": LOST,
-        "token ids": LOST,
+        **lost("tools offered", "metrics", "comments", "tags and user", "task and seed", "token ids"),
     },
 )

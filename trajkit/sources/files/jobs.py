@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +27,7 @@ def harbor_trials(root: Path, *, include_errored: bool) -> Iterator[Found]:
         root: The folder.
         include_errored: Whether trials that failed are read, too.
     """
-    for folder, place in _folders(root):
-        try:
-            result = read_json(folder / RESULT, RESULT, root)
-            if not harbor.is_trial(result):
-                continue  # of the whole job
-            if (error := harbor.error_of(result)) and not include_errored:
-                yield Found(place, aside=f"ended in an error: {error}")
-                continue
-            paths = _trajectories(folder)
-            if not paths:
-                yield Found(place, aside="without a trajectory in ATIF")
-                continue
-            yield Found(place, _trial(result, folder, paths, root))
-        except BadDocument as error:
-            yield Found(place, problem=error.problem)
+    return _results(root, harbor.is_trial, harbor.error_of, _trial, include_errored=include_errored)
 
 
 def benchflow_rollouts(root: Path, *, include_errored: bool) -> Iterator[Found]:
@@ -51,16 +37,28 @@ def benchflow_rollouts(root: Path, *, include_errored: bool) -> Iterator[Found]:
         root: The folder.
         include_errored: Whether rollouts that failed are read, too.
     """
+    return _results(root, benchflow.is_rollout, benchflow.error_of, _rollout, include_errored=include_errored)
+
+
+def _results(
+    root: Path,
+    is_one: Callable[[Any], bool],
+    error_of: Callable[[dict[str, Any]], str | None],
+    read: Callable[[dict[str, Any], Path, Path], Reading | str],
+    *,
+    include_errored: bool,
+) -> Iterator[Found]:
+    """The results in the folders below a folder; `read` gives the episodes of one, or why there are none."""
     for folder, place in _folders(root):
         try:
             result = read_json(folder / RESULT, RESULT, root)
-            if not benchflow.is_rollout(result):
-                continue
-            if (error := benchflow.error_of(result)) and not include_errored:
+            if not is_one(result):
+                continue  # of the whole job
+            if (error := error_of(result)) and not include_errored:
                 yield Found(place, aside=f"ended in an error: {error}")
                 continue
-            reading = _rollout(result, folder, root)
-            yield Found(place, reading) if reading else Found(place, aside="without a trace that is read")
+            found = read(result, folder, root)
+            yield Found(place, aside=found) if isinstance(found, str) else Found(place, found)
         except BadDocument as error:
             yield Found(place, problem=error.problem)
 
@@ -79,12 +77,14 @@ def _trajectories(trial: Path) -> list[Path]:
     return sorted(trial.glob("steps/*/agent/trajectory.json"))
 
 
-def _trial(result: dict[str, Any], folder: Path, paths: Sequence[Path], root: Path) -> Reading:
+def _trial(result: dict[str, Any], folder: Path, root: Path) -> Reading | str:
     mains, subs = [], []
-    for path in paths:
+    for path in _trajectories(folder):
         found = family(path, folder, root)
         mains += found.mains
         subs += found.subs
+    if not mains:
+        return "without a trajectory in ATIF"
     reading = harbor.read_trial(result, mains, _verifier(folder, root))
     return Reading((*reading.episodes, *harbor.subs_of(reading.episodes[0], subs)))
 
@@ -107,7 +107,7 @@ def _verifier(folder: Path, root: Path) -> dict[str, Any] | None:
     return {"reward": reward}
 
 
-def _rollout(result: dict[str, Any], folder: Path, root: Path) -> Reading | None:
+def _rollout(result: dict[str, Any], folder: Path, root: Path) -> Reading | str:
     """From the trace that says most: calls with their prompts, ATIF, the events."""
     calls = folder / "trajectory" / "llm_trajectory.jsonl"
     if os.path.lexists(calls):
@@ -119,7 +119,9 @@ def _rollout(result: dict[str, Any], folder: Path, root: Path) -> Reading | None
         value = object_at(read_json(atif, "trainer/atif.json", root), "trainer/atif.json")
         return benchflow.read_atif_of(result, value)
     events = folder / "trajectory" / "acp_trajectory.jsonl"
-    return benchflow.read_events(result, _objects(events, root)) if os.path.lexists(events) else None
+    if os.path.lexists(events):
+        return benchflow.read_events(result, _objects(events, root))
+    return "without a trace that is read"
 
 
 def _objects(path: Path, root: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from trajkit.sources.calls import Gathered
 from trajkit.sources.files.exported import rows_under
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.helicone.rows import REQUEST, session_id_of, session_of_rows
-from trajkit.sources.source import LOST, Source, kept
+from trajkit.sources.source import Source, kept, lost
 from trajkit.sources.wish import Wish
 
 
@@ -42,16 +42,13 @@ SOURCE = Source(
     read=read,
     fidelity={
         "session": kept("the property `Helicone-Session-Id`, else each request is an episode"),
-        "sub-agents": LOST,
         "prompt": kept("where the export has the bodies"),
         "answer": kept("where the export has the bodies"),
         "tool results": kept("those that a later prompt has"),
         "thoughts": kept("where the model's API gives them"),
         "images and files": kept("those that are in the request"),
         "metrics": kept("scores, and feedback as `rating`"),
-        "comments": LOST,
         "tags and user": kept("properties are tags"),
-        "task and seed": LOST,
-        "token ids": LOST,
+        **lost("sub-agents", "comments", "task and seed", "token ids"),
     },
 )

@@ -11,7 +11,7 @@ from trajkit.sources.calls import Gathered
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.langfuse import api, files, tables
 from trajkit.sources.langfuse.rows import SCORE, TRACE, session_of_rows
-from trajkit.sources.source import LOST, Source, changed, kept
+from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.spans.span import text_of
 from trajkit.sources.wish import Wish
 
@@ -71,7 +71,6 @@ SOURCE = Source(
         "finish reason": kept("where `output` is the whole answer of a model's API"),
         "metrics": kept("NUMERIC and BOOLEAN scores"),
         "comments": kept("CATEGORICAL and TEXT scores, and comments of scores"),
-        "task and seed": LOST,
-        "token ids": LOST,
+        **lost("task and seed", "token ids"),
     },
 )

@@ -12,7 +12,7 @@ from trajkit.sources.calls import Gathered
 from trajkit.sources.files.exported import rows_under
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.langsmith.rows import FEEDBACK, RUN, session_of_rows, thread_of
-from trajkit.sources.source import LOST, Source, kept
+from trajkit.sources.source import Source, kept, lost
 from trajkit.sources.wish import Wish
 
 
@@ -73,7 +73,6 @@ SOURCE = Source(
         "thoughts": kept("where the model's API gives them"),
         "images and files": kept("those that are in messages"),
         "metrics": kept("feedback with a score, else the averages of the run"),
-        "task and seed": LOST,
-        "token ids": LOST,
+        **lost("task and seed", "token ids"),
     },
 )

@@ -18,7 +18,7 @@ from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.importing import is_url, shown_place
 from trajkit.sources.files.texts import opened
 from trajkit.sources.litellm.rows import NEEDED, NO_CALL, is_call, session_name, session_of
-from trajkit.sources.source import LOST, Source, changed, kept
+from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.wish import Wish
 
 TABLE = "LiteLLM_SpendLogs"
@@ -166,7 +166,6 @@ def _fidelity() -> Mapping[str, Any]:
     stored = "with store_prompts_in_spend_logs"
     return {
         "session": kept("where the client sends litellm_session_id"),
-        "sub-agents": LOST,
         "prompt": kept(f"{stored}; long texts are cut"),
         "answer": kept(f"{stored}; long texts are cut"),
         "tool calls": kept(stored),
@@ -177,11 +176,8 @@ def _fidelity() -> Mapping[str, Any]:
         "sampling settings": kept(stored),
         "cost": kept("where LiteLLM knows the price"),
         "finish reason": kept(stored),
-        "metrics": LOST,
-        "comments": LOST,
         "tags and user": changed("a:b and a=b have a value, other tags are true"),
-        "task and seed": LOST,
-        "token ids": LOST,
+        **lost("sub-agents", "metrics", "comments", "task and seed", "token ids"),
     }
 
 

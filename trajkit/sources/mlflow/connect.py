@@ -14,7 +14,7 @@ from trajkit.sources.calls import NO_CALL, found_by
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.mlflow import api, tables
 from trajkit.sources.mlflow.rows import SCORER, session_of_traces
-from trajkit.sources.source import LOST, Source, changed, kept
+from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.sqlite_file import has_tables, options_of, path_of
 from trajkit.sources.wish import Wish
 
@@ -67,7 +67,6 @@ SOURCE = Source(
         "cost": kept("where MLflow knows the model's price"),
         "metrics": kept("feedback that is a number or a boolean"),
         "comments": kept("feedback that is a text, reasons and expectations"),
-        "task and seed": LOST,
-        "token ids": LOST,
+        **lost("task and seed", "token ids"),
     },
 )

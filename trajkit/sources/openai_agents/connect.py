@@ -13,7 +13,7 @@ from trajkit.sources.files.documents import LINES
 from trajkit.sources.files.exported import first_rows, rows_under
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.openai_agents.rows import session_of
-from trajkit.sources.source import LOST, Source, changed, kept
+from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.wish import Wish
 
 NAME = "openai-agents"
@@ -78,13 +78,8 @@ SOURCE = Source(
         "answer": kept("response spans: where the processor writes `response`"),
         "tools offered": kept("of response spans; generation spans do not have them"),
         "thoughts": kept("where the provider gives them"),
-        "cost": LOST,
-        "finish reason": LOST,
-        "metrics": LOST,
-        "comments": LOST,
         "tags and user": changed("texts in the metadata of the trace"),
-        "task and seed": LOST,
-        "token ids": LOST,
+        **lost("cost", "finish reason", "metrics", "comments", "task and seed", "token ids"),
     },
 )
 """The source."""

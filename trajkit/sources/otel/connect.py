@@ -17,7 +17,7 @@ from trajkit.sources.files.walk import files_under, shown_path
 from trajkit.sources.otel.otlp import METRICS, Row, is_request, requests_of_protobuf, rows_of
 from trajkit.sources.otel.rows import found_in
 from trajkit.sources.otel.table import rows_of_table
-from trajkit.sources.source import LOST, Source, changed, kept
+from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.wish import Wish
 
 NAME = "otel"
@@ -132,7 +132,6 @@ SOURCE = Source(
         "metrics": kept("events gen_ai.evaluation.result"),
         "comments": kept("labels and explanations of such events"),
         "tags and user": kept("tag.tags and user.id"),
-        "task and seed": LOST,
-        "token ids": LOST,
+        **lost("task and seed", "token ids"),
     },
 )

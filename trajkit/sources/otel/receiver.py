@@ -7,7 +7,6 @@ of OTLP/JSON: whatever ends the process, no more is lost than requests that were
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
 import os
 import threading
@@ -15,7 +14,6 @@ import time
 import zlib
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
@@ -24,14 +22,14 @@ from trajkit._core.lazy import need
 from trajkit._core.lock import locked
 from trajkit._core.loop import told_to_end
 from trajkit._core.result import Running
-from trajkit.errors import StackError, StoreError
+from trajkit.errors import StoreError
 from trajkit.formats.document import BadDocument
 from trajkit.schema.base import JsonObject
 from trajkit.sources.files.found import MOST_BYTES
 from trajkit.sources.files.texts import json_of
 from trajkit.sources.otel.otlp import LOGS, TRACES, Row, json_of_protobuf, without_bad
 from trajkit.sources.spans.session import SESSION_KEYS
-from trajkit.stack.loopback import HOST, LoopbackServer
+from trajkit.stack.loopback import BadBody, LoopbackHandler, LoopbackServer
 
 PORT = 4318
 """The port that SDKs send to by default."""
@@ -40,8 +38,6 @@ _KINDS = {"/v1/traces": TRACES, "/v1/logs": LOGS}
 _JSON, _PROTOBUF = "application/json", "application/x-protobuf"
 _MOST_BYTES = MOST_BYTES // 2
 """Of a request; its line may be longer."""
-_GRACE_S = 5.0
-_IDLE_S = 120
 
 
 class Refused(Exception):
@@ -63,13 +59,12 @@ class Receiver(Running):
         self._opened = opened
         self._idle_s = idle_s
         self._is_closed = threading.Event()
-        self._thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
+        server.start()
 
     @property
     def url(self) -> str:
         """The endpoint: the value of OTEL_EXPORTER_OTLP_ENDPOINT."""
-        return f"http://{HOST}:{self._server.server_address[1]}"
+        return self._server.url
 
     @property
     def n_spans(self) -> int:
@@ -98,20 +93,8 @@ class Receiver(Running):
     def close(self) -> None:
         """Answer the current requests, and end. A second call does nothing."""
         self._is_closed.set()
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-            self._server.server_close()
-            self._server.end_connections(_GRACE_S)
-            self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self._server.close()
+        self._opened.close()
 
     def to_json(self) -> dict[str, Any]:
         """Return the endpoint, the folder, and the id of the process."""
@@ -144,13 +127,7 @@ def receive(folder: Path, *, port: int = PORT, idle_s: float | None = None) -> R
         need(f"opentelemetry.proto.collector.{name}", extra="otel")
     with contextlib.ExitStack() as opened:
         intake = opened.enter_context(_Intake(folder))
-        try:
-            server = _Server(intake, port)
-        except (OSError, OverflowError) as error:
-            raise StackError(
-                f"nothing can listen on {HOST}:{port}: {error}", hint="--port 0 takes a free one"
-            ) from error
-        return Receiver(folder, server, opened.pop_all(), idle_s)
+        return Receiver(folder, _Server(intake, port), opened.pop_all(), idle_s)
 
 
 class _Intake:
@@ -237,36 +214,26 @@ class _Answer(NamedTuple):
 
 
 class _Server(LoopbackServer):
+    grace_s = 5.0
+
     def __init__(self, intake: _Intake, port: int) -> None:
         self.intake = intake
         super().__init__(port, _Handler)
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     server: _Server
-    protocol_version = "HTTP/1.1"
     server_version = "trajkit-receive"
-    sys_version = ""
-    timeout = _IDLE_S
-    disable_nagle_algorithm = True
-    wbufsize = -1
 
     def do_POST(self) -> None:
         media_type = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         try:
             found = self._taken(media_type)
-        except Refused as error:
+        except (Refused, BadBody) as error:
             self.close_connection = True  # its body may be unread, and must not be parsed as a request
             found = _refusal(error.status, error.why, media_type)
-        self.send_response(found.status)
-        self.send_header("Content-Type", found.media_type)
-        self.send_header("Content-Length", str(len(found.body)))
-        if found.status == HTTPStatus.SERVICE_UNAVAILABLE:
-            self.send_header("Retry-After", "5")
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(found.body)
+        is_busy = found.status == HTTPStatus.SERVICE_UNAVAILABLE
+        self.send(found.status, found.media_type, found.body, {"Retry-After": "5"} if is_busy else {})
 
     def _taken(self, media_type: str) -> _Answer:
         kind = _KINDS.get(self.path.partition("?")[0])
@@ -276,7 +243,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.FORBIDDEN, "pages in a browser cannot send traces to this address")
         if media_type not in (_JSON, _PROTOBUF):
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"{_PROTOBUF} and {_JSON} are taken in")
-        data = _unpacked(self._body(), self.headers.get("Content-Encoding", "identity").strip().lower())
+        data = _unpacked(
+            self.read_body(_MOST_BYTES), self.headers.get("Content-Encoding", "identity").strip().lower()
+        )
         try:
             request = json_of(data) if media_type == _JSON else json_of_protobuf(data, kind)
             rows, problems = without_bad(request)
@@ -291,37 +260,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 ) from error
         why = str(problems[0].problem) if problems else ""
         return _Answer(HTTPStatus.OK, media_type, _success(kind, len(problems), why, media_type))
-
-    def _body(self) -> bytes:
-        if "chunked" not in self.headers.get("Transfer-Encoding", "").lower():
-            length = self.headers.get("Content-Length", "")
-            if not length.isdecimal():
-                raise Refused(HTTPStatus.LENGTH_REQUIRED, "no Content-Length")
-            return self._read(int(length), 0)
-        data = bytearray()
-        while True:
-            size = self.rfile.readline(100).partition(b";")[0].strip()
-            try:
-                n_bytes = int(size, 16)
-            except ValueError:
-                raise Refused(HTTPStatus.BAD_REQUEST, "a chunk without its size") from None
-            if not n_bytes:
-                break
-            data += self._read(n_bytes, len(data))
-            self.rfile.readline(3)
-        while self.rfile.readline(10_000).strip():
-            pass
-        return bytes(data)
-
-    def _read(self, n_bytes: int, n_before: int) -> bytes:
-        if n_bytes < 0 or n_before + n_bytes > _MOST_BYTES:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {_MOST_BYTES:,} bytes")
-        data = self.rfile.read(n_bytes)
-        if len(data) < n_bytes:
-            raise Refused(HTTPStatus.BAD_REQUEST, "the request ends in the middle of its body")
-        return data
-
-    def log_message(self, *_: object) -> None: ...
 
 
 def _unpacked(data: bytes, encoding: str) -> bytes:

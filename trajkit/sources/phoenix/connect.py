@@ -13,7 +13,7 @@ from trajkit.sources.calls import found_by
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.phoenix import api, tables
 from trajkit.sources.phoenix.rows import session_of_group
-from trajkit.sources.source import LOST, Source, kept
+from trajkit.sources.source import Source, kept, lost
 from trajkit.sources.sqlite_file import has_tables, options_of, path_of
 from trajkit.sources.wish import Wish
 
@@ -48,7 +48,6 @@ SOURCE = Source(
         "finish reason": kept("since `llm.finish_reason`"),
         "metrics": kept("annotations with a score, but those of documents"),
         "comments": kept("labels without a score, explanations and notes"),
-        "task and seed": LOST,
-        "token ids": LOST,
+        **lost("task and seed", "token ids"),
     },
 )

@@ -14,7 +14,7 @@ from trajkit.sources.calls import Session, found_by
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import read_json
 from trajkit.sources.files.walk import files_under, shown_path
-from trajkit.sources.source import LOST, Source, changed, kept
+from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.swe_agent.rows import Verdict, instance_of, is_trajectory, session_of
 from trajkit.sources.wish import Wish
 
@@ -110,22 +110,17 @@ SOURCE = Source(
     recognises=_recognises,
     fidelity={
         "session": kept("the name of the instance"),
-        "sub-agents": LOST,
         "prompt": kept("of SWE-agent before 1.0 from its history, which may have been shortened"),
         "tool calls": kept("where the agent calls tools and does not write commands in its text"),
-        "tools offered": LOST,
         "thoughts": kept("where the model gives them apart from its answer"),
         "tokens": kept("per call of mini-swe-agent; SWE-agent counts them per instance, in `origin`"),
         "cost": kept("per call of mini-swe-agent; SWE-agent counts it per instance, in `origin`"),
         "time": changed("mini-swe-agent: when the answer came; SWE-agent has no times"),
-        "latency": LOST,
         "finish reason": kept("of mini-swe-agent"),
         "failed calls": kept("answers whose format was wrong"),
         "metrics": kept("`resolved`, where a report of SWE-bench is in the folder"),
-        "comments": LOST,
-        "tags and user": LOST,
         "task and seed": changed("the task is the name of the instance; there is no seed"),
-        "token ids": LOST,
+        **lost("sub-agents", "tools offered", "latency", "comments", "tags and user", "token ids"),
     },
 )
 """The source."""

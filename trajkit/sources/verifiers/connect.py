@@ -14,7 +14,7 @@ from trajkit.sources.files.exported import first_rows, rows_in
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import read_json
 from trajkit.sources.files.walk import files_under, shown_path
-from trajkit.sources.source import LOST, Source, changed, kept
+from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.verifiers.graph import is_graph, session_of_graph
 from trajkit.sources.verifiers.rows import is_row, session_of_row
 from trajkit.sources.wish import Wish
@@ -81,10 +81,9 @@ SOURCE = Source(
         "latency": kept("not in results.jsonl until 0.1.9"),
         "finish reason": kept("in traces.jsonl, and with a saved trajectory"),
         "failed calls": kept("in traces.jsonl; of results.jsonl the error of the rollout, in `origin`"),
-        "comments": LOST,
-        "tags and user": LOST,
         "task and seed": changed("the task is the key of the task or the number of the example; no seed"),
         "token ids": kept("in traces.jsonl of training clients, and with a saved trajectory"),
+        **lost("comments", "tags and user"),
     },
 )
 """The source."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -16,10 +15,10 @@ from trajkit.errors import ServiceError
 from trajkit.training.hosted.answer import Refused, Said
 from trajkit.training.hosted.rest import Rest
 from trajkit.training.hosted.service import Sent
+from trajkit.training.hosted.wire import LONGEST_S, pauses
 
 DIRECT_BYTES = 150_000_000
 """A larger file is uploaded to a separate address."""
-_PATIENCE_S = 600.0
 
 
 class Wire(Said):
@@ -99,22 +98,18 @@ def _put(rest: Rest, name: str, path: Path, on_sent: Sent) -> None:
 
 def _patiently(ask: Callable[[], object]) -> None:
     """Repeat a request while the service says that the bytes have not arrived yet."""
-    deadline, pause_s = time.monotonic() + _PATIENCE_S, 0.2
-    while True:
+    for is_early in pauses():
         try:
             ask()
             return
         except Refused as error:
-            is_early = "FAILED_PRECONDITION" in str(error.body) or error.body.get("code") == 9
-            if not is_early or time.monotonic() > deadline:
+            is_early &= "FAILED_PRECONDITION" in str(error.body) or error.body.get("code") == 9
+            if not is_early:
                 raise
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, 10)
 
 
 def _ready(rest: Rest, name: str, path: Path) -> None:
-    deadline, pause_s = time.monotonic() + _PATIENCE_S, 0.2
-    while True:
+    for _ in pauses():
         found = rest.read(Dataset, rest.get(f"/v1/{name}"))
         if found.state == "READY":
             return
@@ -123,9 +118,4 @@ def _ready(rest: Rest, name: str, path: Path) -> None:
                 f"Fireworks refuses {path.name}: {found.status.message or found.status.code}",
                 hint=f"`trajkit validate {path} --target fireworks` checks the same rows",
             )
-        if time.monotonic() > deadline:
-            raise ServiceError(
-                f"{name} is still {found.state} after {_PATIENCE_S:g} s", hint="try again later"
-            )
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, 10)
+    raise ServiceError(f"{name} is still {found.state} after {LONGEST_S:g} s", hint="try again later")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,13 @@ from trajkit.errors import ServiceError
 from trajkit.training.hosted.answer import Said
 from trajkit.training.hosted.rest import Rest
 from trajkit.training.hosted.service import Sent
+from trajkit.training.hosted.wire import pauses
 
 FILES = "/v1/files"
 PARTS_FROM = 5 * 2**30
 """Size in bytes above which a file is sent in parts."""
 PART_BYTES = 250 * 2**20
 _MOST_PARTS = 250
-_PATIENCE_S = 600.0
 
 
 class Report(Said):
@@ -136,8 +135,7 @@ def _known(body: Mapping[str, Any]) -> str:
 
 def _looked_at(rest: Rest, file_id: str, path: Path) -> str:
     """Wait for Together's check of a file. If the check takes too long, the job itself waits for it."""
-    deadline, pause_s = time.monotonic() + _PATIENCE_S, 0.2
-    while True:
+    for _ in pauses():
         found = rest.read(File, rest.get(f"{FILES}/{file_id}"))
         if found.processing_status in ("INVALID_FORMAT", "FAILED"):
             report = found.validation_report
@@ -147,8 +145,6 @@ def _looked_at(rest: Rest, file_id: str, path: Path) -> str:
                 f"Together refuses {path.name}: {why}",
                 hint=f"it is deleted there; `trajkit validate {path} --target together` checks the same rows",
             )
-        is_busy = found.processing_status in ("PENDING", "QUEUED", "RUNNING")
-        if not is_busy or time.monotonic() > deadline:
-            return file_id
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, 10)
+        if found.processing_status not in ("PENDING", "QUEUED", "RUNNING"):
+            break
+    return file_id

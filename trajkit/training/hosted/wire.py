@@ -8,6 +8,7 @@ import json
 import math
 import ssl
 import time
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -75,6 +76,20 @@ def _certificates(library: str) -> ssl.SSLContext:
     """Return the certificates that a library trusts, cached because reading them is slow."""
     trusted: ssl.SSLContext = importlib.import_module(library).create_ssl_context()
     return trusted
+
+
+def pauses() -> Iterator[bool]:
+    """Pause between the repetitions of a question, longer each time.
+
+    Yields:
+        Whether more time is left; after False the last one was asked.
+    """
+    deadline, pause_s = time.monotonic() + LONGEST_S, 0.2
+    while time.monotonic() < deadline:
+        yield True
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 10)
+    yield False
 
 
 _OF_BODY = ("content-encoding", "content-length", "transfer-encoding")
