@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,11 +15,13 @@ from trajkit._core import console
 from trajkit._core.console import count, plural, talk
 from trajkit.commands.place import remember_store
 from trajkit.commands.played import Rollout, heading, plan_lines
+from trajkit.commands.sharding import Shards, refuse_secrets
 from trajkit.errors import TrajkitError
 from trajkit.schema import Outcome
 
 if TYPE_CHECKING:
     from trajkit._core.division import Division
+    from trajkit.engines.engine import Engine
     from trajkit.rollouts.deliver import Prompts, Written
     from trajkit.rollouts.record import Played
     from trajkit.rollouts.rows import Checked
@@ -84,6 +88,30 @@ def play(run: Run, *, has_rows: bool = False, division: Division | None = None) 
         raise
     notes += _notes_of_rows(run, rows)
     return playing.result(path=path, rows=rows, notes=notes)
+
+
+@contextlib.contextmanager
+def shards_of(engine: Engine | None, run: Run) -> Iterator[Shards | None]:
+    """The division of a run among the processes of an engine, for a block; None for this process alone.
+
+    Raises:
+        RequestError: A setting is a secret, which must not be in a file.
+    """
+    if engine is None:
+        yield None
+        return
+    options = run.session.options
+    settings = [
+        (option, name, value)
+        for option, values in (("--env-set", options.env_settings), ("--policy-set", options.policy_settings))
+        for name, value in values.items()
+    ]
+    refuse_secrets([*settings, ("--model-url", "url", options.model_url or "")])
+    folder = run.journal.path.with_name(f"tasks-{run.plan.run}")
+    # what is done is in the journals: a shard that had failures is played again
+    shutil.rmtree(folder, ignore_errors=True)
+    with Shards(engine, "evaluate" if run.plan.purpose == "eval" else "rollout", folder) as shards:
+        yield shards
 
 
 class _Playing:
