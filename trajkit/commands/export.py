@@ -216,7 +216,7 @@ def export(
     except ValidationError as error:
         raise RequestError(_first_message(error)) from error
     goal = None if dry_run else goal_of(_name(request), output)
-    engine = engine_of(on, workers, shard=shard)
+    engine = engine_of(on, workers, has_shard=shard is not None)
     talk(f"reading {shown(location)} (from {location.named_by})")
     if engine is not None and goal is not None:
         if request.limit is not None:
@@ -244,7 +244,7 @@ def export(
 
 def _in_shards(
     engine: Engine, location: Location, request: ExportRequest, goal: Path, access: Access
-) -> tuple[Tally, Manifest]:
+) -> tuple[Tally, Manifest | None]:
     from trajkit._core.files import refuse_existing
     from trajkit.curation.joined import join
     from trajkit.sources.open import export_from

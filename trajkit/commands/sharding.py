@@ -100,14 +100,14 @@ def _kinds(function: Callable[[Any], Any]) -> tuple[Any, Any]:
     return TypeAdapter(taken), TypeAdapter(given)
 
 
-def engine_of(on: str | None, workers: int | None, *, shard: str | None = None) -> Engine | None:
+def engine_of(on: str | None, workers: int | None, *, has_shard: bool = False) -> Engine | None:
     """The engine that was asked for; None for this process alone.
 
     Raises:
         RequestError: There is no such engine, or a shard is named as well.
     """
     engine = engine_named(on, workers)
-    if engine is not None and shard is not None:
+    if engine is not None and has_shard:
         raise RequestError("--shard is one part, and --on runs all of them: leave one out")
     return engine
 
