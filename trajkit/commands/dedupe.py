@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from trajkit._core.console import Meter, plural, talk
+from trajkit.commands.engine_options import EngineOptions, engine_of
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Option, Output, StoreLike
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
 
 
+@flattened()
 def dedupe(
     store: StoreLike | None = None,
     *,
@@ -19,6 +22,7 @@ def dedupe(
     shingle: int = 5,
     output: Output = None,
     dry_run: bool = False,
+    **engine: Unpack[EngineOptions],
 ) -> Made:
     """Leave out duplicate steps and episodes.
 
@@ -55,6 +59,7 @@ def dedupe(
             episodes=episodes,
             near=near,
             shingle=shingle,
+            engine=engine_of(engine, meter.show),
             on_progress=lambda n_done, n_total: meter.show("signing prompts", n_done, n_total),
         )
     n_unknown = entry.arguments.get("n_not_compared")

@@ -302,7 +302,7 @@ def evaluate(
         allow_leak=allow_leak,
     )
     _tell(found)
-    engine = engine_of(options["on"], options["workers"])
+    engine = engine_of(options)
     if options["dry_run"]:
         return Evaluated(found, planned(session))
     confirm(session, yes=options["yes"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
-from trajkit._core.console import talk
+from trajkit._core.console import Meter, talk
+from trajkit.commands.engine_options import EngineOptions, engine_of
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from trajkit.curation.leak_report import LeakReport
 
 
+@flattened()
 def leak(
     train: Annotated[StoreLike, Option(metavar="TRAIN")],
     evaluation: Annotated[StoreLike | None, Option(metavar="EVAL")] = None,
@@ -24,6 +27,7 @@ def leak(
     drop: Literal["train", "eval"] | None = None,
     output: Output = None,
     dry_run: bool = False,
+    **engine: Unpack[EngineOptions],
 ) -> LeakReport | Made:
     """Find what a training store and an evaluation store have in common.
 
@@ -82,13 +86,15 @@ def leak(
             hint="`trajkit select --unreserved` leaves out what is reserved",
         )
     goal = None if dry_run else goal_of("leak", output)
-    manifest, entry = drop_leaks(
-        paths.pop(drop),
-        goal,
-        other=paths.popitem()[1],
-        is_train=drop == "train",
-        strict_text=strict_text,
-        near=near,
-        by=many(by),
-    )
+    with Meter() as meter:
+        manifest, entry = drop_leaks(
+            paths.pop(drop),
+            goal,
+            other=paths.popitem()[1],
+            is_train=drop == "train",
+            strict_text=strict_text,
+            near=near,
+            by=many(by),
+            engine=engine_of(engine, meter.show),
+        )
     return Made(entry, goal, manifest).kept()

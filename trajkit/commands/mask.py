@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
-from trajkit._core.console import Cell, count, plural, table_text, talk
+from trajkit._core.console import Cell, Meter, count, plural, table_text, talk
+from trajkit.commands.engine_options import EngineOptions, engine_of
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 Reason = Literal["copied", "after-success", "truncated", "unparsed", "invalid", "no-op", "loop", "cached"]
 
 
+@flattened()
 def mask(
     store: StoreLike | None = None,
     *,
@@ -23,6 +26,7 @@ def mask(
     success: Annotated[str | None, Option(metavar="RULE")] = None,
     output: Output = None,
     dry_run: bool = False,
+    **engine: Unpack[EngineOptions],
 ) -> Made:
     """Keep steps as context only: their answers stay in later prompts and are not learned.
 
@@ -62,7 +66,10 @@ def mask(
 
     reasons = many(reason) or (tuple(MaskReason) if dry_run else ())
     goal = None if dry_run else goal_of("mask", output)
-    made = mask_steps(store_path(store), goal, reasons=reasons, success=success)
+    with Meter() as meter:
+        made = mask_steps(
+            store_path(store), goal, reasons=reasons, success=success, engine=engine_of(engine, meter.show)
+        )
     report = made.report
     tokens = "" if report.n_tokens is None else f", {plural(report.n_tokens, 'token')} of answers"
     talk(f"learned: {count(report.n_learned)} of {plural(report.n_learned_before, 'step')}{tokens}")

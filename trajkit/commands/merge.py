@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
+from trajkit._core.console import Meter
+from trajkit.commands.engine_options import EngineOptions, engine_of
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Option, Output, StoreLike
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
 
 
+@flattened()
 def merge(
     stores: Annotated[Iterable[StoreLike], Option(is_repeated=True, metavar="STORE STORE…")],
     *,
     prefer: Literal["first", "last"] | None = None,
     output: Output = None,
     dry_run: bool = False,
+    **engine: Unpack[EngineOptions],
 ) -> Made:
     """Put the episodes of several stores into one.
 
@@ -40,5 +45,11 @@ def merge(
     from trajkit.curation.merge import merge as merge_stores
 
     goal = None if dry_run else goal_of("merge", output)
-    merged = merge_stores([store_path(store) for store in stores], goal, prefer=prefer)
+    with Meter() as meter:
+        merged = merge_stores(
+            [store_path(store) for store in stores],
+            goal,
+            prefer=prefer,
+            engine=engine_of(engine, meter.show),
+        )
     return Made(merged.entry, goal, merged.manifest).kept()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias, TypedDict
+from typing import Annotated, Any, TypeAlias
 
+from trajkit.commands.engine_options import EngineOptions
 from trajkit.commands.options import Count, File, Option, Output, RunsFolder, Settings, Tasks, many
 from trajkit.commands.place import texts
-from trajkit.commands.sharding import On, Workers
 from trajkit.rollouts.options import Options
 
 Whole: TypeAlias = Annotated[int, Option(least=0)]
@@ -18,7 +18,7 @@ Price: TypeAlias = Annotated[float | None, Option(least=0)]
 """US dollars per million tokens."""
 
 
-class PlayingOptions(TypedDict, total=False):
+class PlayingOptions(EngineOptions, total=False):
     """What is played, within which limits, and where it is kept."""
 
     env_set: Settings | None
@@ -58,11 +58,6 @@ class PlayingOptions(TypedDict, total=False):
     """The gateway's function. Default: that of trajkit.toml, the only one, or act."""
     config: File
     """The gateway's tensorzero.toml. Default: that of trajkit.toml, else that of the local stack."""
-    on: On
-    """Play in shards on local (processes of this machine), ray, ray://HOST:PORT or slurm, with one gateway or
-    server: the store is that of one process. Default: this process, or local with --workers."""
-    workers: Workers
-    """Shards that play at a time. Default: one per core, or as many as the cluster has room for."""
     runs: Annotated[RunsFolder, Option(default="runs")]
     """Folder where jobs are kept."""
     output: Output

@@ -89,7 +89,7 @@ def rollout(
     if options["policy"] == PolicyKind.LOCAL and options["model"] is not None:
         fields |= local_model(options["model"], Path(options["runs"])).options
     session = prepare(checked(Options, fields))
-    engine = engine_of(options["on"], options["workers"], has_shard=session.plan.shard.of > 1)
+    engine = engine_of(options, has_shard=session.plan.shard.of > 1)
     if options["dry_run"]:
         return planned(session)
     confirm(session, yes=options["yes"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from trajkit._core.console import plural, talk
+from trajkit._core.console import Meter, plural, talk
+from trajkit.commands.engine_options import EngineOptions, engine_of
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Columns, Conditions, Count, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made, store_line
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from trajkit.schema import LineageEntry
 
 
+@flattened()
 def select(
     store: StoreLike | None = None,
     *,
@@ -32,6 +35,7 @@ def select(
     control: bool = False,
     output: Output = None,
     dry_run: bool = False,
+    **engine: Unpack[EngineOptions],
 ) -> Made:
     """Choose episodes, with a control to compare against.
 
@@ -68,22 +72,24 @@ def select(
     from trajkit.curation.select import select as select_episodes
 
     goal = None if dry_run else goal_of("select", output)
-    manifest, entry = select_episodes(
-        store_path(store),
-        goal,
-        unreserved=unreserved,
-        where=many(where),
-        best_of=best_of,
-        top=top,
-        shortest=shortest,
-        max_per_task=max_per_task,
-        balance=many(balance),
-        sample=sample,
-        by=many(by),
-        score=score,
-        seed=seed,
-        control=control,
-    )
+    with Meter() as meter:
+        manifest, entry = select_episodes(
+            store_path(store),
+            goal,
+            unreserved=unreserved,
+            where=many(where),
+            best_of=best_of,
+            top=top,
+            shortest=shortest,
+            max_per_task=max_per_task,
+            balance=many(balance),
+            sample=sample,
+            by=many(by),
+            score=score,
+            seed=seed,
+            control=control,
+            engine=engine_of(engine, meter.show),
+        )
     for note in _notes(entry):
         talk(note)
     if goal is None or not control:

@@ -6,25 +6,21 @@ import contextlib
 import functools
 import importlib
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Self, TypeAlias, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
 
 from trajkit._core.console import Meter
 from trajkit._core.secrets import hidden, names_a_secret
 from trajkit._core.settings import STATE_FOLDER
-from trajkit.commands.options import Count, Option
-from trajkit.engines.engine import Engine, engine_named
 from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.engines.engine import Engine
 
 Task = TypeVar("Task")
 Found = TypeVar("Found")
-
-On: TypeAlias = Annotated[str | None, Option(metavar="ENGINE")]
-"""What runs the shards of a command."""
-Workers: TypeAlias = Count | None
-"""How many shards run at a time."""
 
 
 class Shards:
@@ -100,13 +96,15 @@ def _kinds(function: Callable[[Any], Any]) -> tuple[Any, Any]:
     return TypeAdapter(taken), TypeAdapter(given)
 
 
-def engine_of(on: str | None, workers: int | None, *, has_shard: bool = False) -> Engine | None:
-    """The engine that was asked for; None for this process alone.
+def engine_of(given: Mapping[str, Any], *, has_shard: bool = False) -> Engine | None:
+    """The engine that `EngineOptions` name; None for this process alone.
 
     Raises:
         RequestError: There is no such engine, or a shard is named as well.
     """
-    engine = engine_named(on, workers)
+    from trajkit.engines.engine import engine_named
+
+    engine = engine_named(given["on"], given["workers"])
     if engine is not None and has_shard:
         raise RequestError("--shard is one part, and --on runs all of them: leave one out")
     return engine

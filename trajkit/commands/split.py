@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from trajkit._core.console import Cell, count, plural, table_text, talk
+from trajkit._core.console import Cell, Meter, count, plural, table_text, talk
 from trajkit._core.result import Result
+from trajkit.commands.engine_options import EngineOptions, engine_of
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, remember_store, store_path
 from trajkit.commands.result import Made, store_line
@@ -54,6 +56,7 @@ class Sides(Result):
         return "\n".join((table_text([Cell("side"), *numbers], rows), *stores))
 
 
+@flattened()
 def split(
     store: StoreLike | None = None,
     *,
@@ -63,6 +66,7 @@ def split(
     missing: Literal["episode", "leave"] | None = None,
     output: Output = None,
     dry_run: bool = False,
+    **engine: Unpack[EngineOptions],
 ) -> Sides:
     """Cut a store into sides that share nothing.
 
@@ -97,14 +101,16 @@ def split(
     from trajkit.curation.split import split as cut
 
     goal = None if dry_run else goal_of("split", output)
-    report, manifests = cut(
-        store_path(store),
-        goal,
-        ratio=parse_ratio(ratio) if isinstance(ratio, str) else ratio,
-        by=many(by),
-        seed=seed,
-        missing=None if missing is None else Missing(missing),
-    )
+    with Meter() as meter:
+        report, manifests = cut(
+            store_path(store),
+            goal,
+            ratio=parse_ratio(ratio) if isinstance(ratio, str) else ratio,
+            by=many(by),
+            seed=seed,
+            missing=None if missing is None else Missing(missing),
+            engine=engine_of(engine, meter.show),
+        )
     for note in _notes(report):
         talk(note)
     sides = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from trajkit._core.console import Cell, count, notes, table_text
+from trajkit._core.console import Cell, Meter, count, notes, table_text
+from trajkit.commands.engine_options import EngineOptions, engine_of
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from trajkit.curation.weight import WeightReport
 
 
+@flattened()
 def weight(
     store: StoreLike | None = None,
     *,
@@ -34,6 +37,7 @@ def weight(
     normalize: Literal["none", "task", "all"] | None = None,
     output: Output = None,
     dry_run: bool = False,
+    **engine: Unpack[EngineOptions],
 ) -> Made:
     """Give each learned step a weight or an advantage from what its episode earned.
 
@@ -106,7 +110,10 @@ def weight(
     }
     options = {name: value for name, value in given.items() if value is not None}
     goal = None if dry_run else goal_of("weight", output)
-    made = weigh_steps(store_path(store), goal, scheme=scheme, **options)
+    with Meter() as meter:
+        made = weigh_steps(
+            store_path(store), goal, scheme=scheme, engine=engine_of(engine, meter.show), **options
+        )
     notes(made.report.notes)
     more = {"report": made.report.model_dump(mode="json")}
     return Made(made.entry, goal, made.manifest, made.report, more, head=_table(made.report)).kept()

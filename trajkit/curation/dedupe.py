@@ -22,6 +22,7 @@ from trajkit.curation.near import (
     make_episode_keys,
     make_step_keys,
 )
+from trajkit.engines.engine import Engine
 from trajkit.errors import RequestError
 from trajkit.schema import Left, LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
@@ -48,6 +49,7 @@ def dedupe(
     shingle: int = 5,
     memory_limit: str | None = "2GB",
     threads: int | None = None,
+    engine: Engine | None = None,
     on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
 ) -> tuple[Manifest | None, LineageEntry]:
     """Write a store in which no learned step repeats another.
@@ -67,6 +69,7 @@ def dedupe(
         shingle: Words of an n-gram by which near prompts are compared.
         memory_limit: Memory limit of DuckDB, which spills to disk above it. None for most of the machine.
         threads: Threads of DuckDB; None for one per core.
+        engine: Writes the new store; None for this process.
         on_progress: Gets how many prompts `near` has signed, and how many there are; only called with `near`.
 
     Returns:
@@ -86,7 +89,7 @@ def dedupe(
     }
     if near is not None:
         arguments["shingle"] = shingle
-    with deriving(path, memory_limit=memory_limit, threads=threads) as derivation:
+    with deriving(path, memory_limit=memory_limit, threads=threads, engine=engine, goal=goal) as derivation:
         if exact or near is not None:
             make_step_keys(derivation)
         _find(derivation, exact=exact, episodes=episodes)

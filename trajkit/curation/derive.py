@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,10 +14,13 @@ import duckdb
 
 import trajkit
 from trajkit._core.files import refuse_existing
+from trajkit._core.settings import STATE_FOLDER
+from trajkit.curation.shards import PLAN, Piece, Written, shards
+from trajkit.engines.engine import Engine
 from trajkit.errors import DataError, NothingMatched, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest, Metric
 from trajkit.schema.base import JsonObject
-from trajkit.store.engine import connect, file_literal, first_line, interruptible, literal
+from trajkit.store.engine import connect, file_literal, first_line, interruptible
 from trajkit.store.reader import Store, open_store, verifying
 from trajkit.store.tally import lines_of
 from trajkit.store.view import create_views
@@ -23,7 +28,6 @@ from trajkit.store.writer import StoreWriter
 
 _STEPS_PER_PART = 50_000
 _BYTES_PER_PART = 200_000_000
-_PLAN = "trajkit_parts"
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,10 @@ class Derivation:
     expressions of users reach it only through `trajkit.store.expression`."""
     verified: Callable[[], None]
     """Wait for the checksums; raises `StoreError` if one differs."""
+    engine: Engine | None = None
+    """Runs what is done shard by shard; None for this process."""
+    folder: Path = STATE_FOLDER
+    """Where the engine's jobs are kept: every worker sees it."""
 
     def refuse_repeated_steps(self) -> None:
         """Refuse a store with repeated steps, before joins by step multiply its rows.
@@ -138,22 +146,33 @@ class Derivation:
         if not entry.n_episodes_out:
             raise nothing_left(self.store, entry)
         manifest = self.store.manifest
+        written = Written(verb, episodes, steps, manifest.metrics if metrics is None else metrics)
         with StoreWriter(
             goal,
             kind=verb,
-            metrics=manifest.metrics if metrics is None else metrics,
+            metrics=written.metrics,
             source=manifest.source,
             as_of=manifest.as_of,
             split=manifest.split if split is None else split,
         ) as writer:
-            for mine in self.parts(kept):
-                writer.add(
-                    self.connection,
-                    episodes=f"(SELECT * FROM {episodes} {mine})",
-                    steps=f"(SELECT * FROM {steps} {mine})",
-                    feedback=f"(SELECT * FROM feedback {mine})",
-                )
+            self.add(writer, written, kept)
             return writer.finish(lineage=(*manifest.lineage, entry))
+
+    def add(self, writer: StoreWriter, written: Written, kept: str = "episodes") -> None:
+        """Add episodes to a store that is being written, in this process or by the engine.
+
+        Args:
+            writer: Writes the store.
+            written: What is written of them.
+            kept: Relation with their `episode_id`s.
+        """
+        pieces = self._pieces(kept)
+        if self.engine is None:
+            for piece in pieces:
+                written.add(writer, self.connection, piece)
+            return
+        for shard in shards(self.engine, self.store, self.connection, pieces, written, folder=self.folder):
+            writer.copy(shard, is_linked=True)
 
     def parts(self, kept: str = "episodes") -> Iterator[str]:
         """Yield the SQL to put after `SELECT … FROM steps`, for one part of the episodes at a time.
@@ -164,21 +183,21 @@ class Derivation:
         Args:
             kept: Relation with the `episode_id`s to read.
         """
+        for piece in self._pieces(kept):
+            yield piece.sql
+
+    def _pieces(self, kept: str) -> list[Piece]:
         self.connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE {_PLAN} AS SELECT episode_id, CAST((sum(n_steps + 1) OVER "
-            f"(ORDER BY episode_id) - n_steps - 1) // {self._steps_per_part()} AS BIGINT) AS part "
+            f"CREATE OR REPLACE TEMP TABLE {PLAN} AS SELECT episode_id, CAST((sum(n_steps + 1) OVER "
+            f"(ORDER BY episode_id) - n_steps - 1) // {self._steps_per_part(kept)} AS BIGINT) AS part "
             f"FROM episodes WHERE episode_id IN (SELECT episode_id FROM {kept})"
         )
-        parts = self.connection.execute(
-            f"SELECT part, min(episode_id), max(episode_id) FROM {_PLAN} GROUP BY part ORDER BY part"
+        found = self.connection.execute(
+            f"SELECT part, min(episode_id), max(episode_id) FROM {PLAN} GROUP BY part ORDER BY part"
         ).fetchall()
-        for part, lowest, highest in parts:
-            yield (
-                f"SEMI JOIN (SELECT episode_id FROM {_PLAN} WHERE part = {part}) USING (episode_id) "
-                f"WHERE episode_id BETWEEN {literal(lowest)} AND {literal(highest)}"
-            )
+        return [Piece(*each) for each in found]
 
-    def _steps_per_part(self) -> int:
+    def _steps_per_part(self, kept: str) -> int:
         """Return how many steps of this store's mean size fit into memory."""
         names = ", ".join(map(file_literal, self.store.parts("steps")))
         found = self.connection.execute(
@@ -186,7 +205,10 @@ class Derivation:
         ).fetchone()
         n_bytes = int(found[0] or 0) if found else 0
         n_steps = max(1, self.store.manifest.counts.n_steps)
-        return max(1, min(_STEPS_PER_PART, _BYTES_PER_PART * n_steps // max(1, n_bytes)))
+        most = max(1, min(_STEPS_PER_PART, _BYTES_PER_PART * n_steps // max(1, n_bytes)))
+        if self.engine is None:
+            return most
+        return min(most, math.ceil(sum(self._counts(kept)) / self.engine.n_shards) or 1)
 
     def _counts(self, kept: str) -> tuple[int, int]:
         ((n_episodes, n_steps),) = self.connection.execute(
@@ -203,6 +225,8 @@ def deriving(
     memory_limit: str | None = None,
     threads: int | None = None,
     verifies_beside: bool = False,
+    engine: Engine | None = None,
+    goal: Path | None = None,
 ) -> Iterator[Derivation]:
     """Open a store to derive others from it; Ctrl-C stops queries inside the block.
 
@@ -213,6 +237,9 @@ def deriving(
         threads: None for one per core.
         verifies_beside: Compute checksums while the block reads. The block must show and write nothing before
             `Derivation.entry` or `write`, which wait for them.
+        engine: Runs what is done shard by shard; None for this process.
+        goal: The folder that the block makes. The engine's jobs are kept beside it until the block ends well:
+            the same command continues with what is done.
 
     Raises:
         StoreError: It is not a store, a part is missing or changed, or a file cannot be read.
@@ -226,13 +253,23 @@ def deriving(
             verified()
         create_views(connection, store)
         try:
+            folder = jobs_folder(goal)
             with interruptible(connection):
-                yield Derivation(store, connection, verified)
+                yield Derivation(store, connection, verified, engine, folder)
+            if engine is not None:
+                shutil.rmtree(folder, ignore_errors=True)
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             raise StoreError(
                 f"{store.path} could not be read: {first_line(error)}",
                 hint="is there room in the folder for temporary files, and in memory?",
             ) from error
+
+
+def jobs_folder(goal: Path | None) -> Path:
+    """Return the folder beside a goal that keeps an engine's jobs; without a goal one in `.trajkit`."""
+    return (
+        (goal or STATE_FOLDER / "counted").absolute().with_name(f".{goal.name if goal else 'counted'}.shards")
+    )
 
 
 def nothing_left(store: Store, entry: LineageEntry) -> NothingMatched:

@@ -35,6 +35,7 @@ from trajkit.curation.leak_report import (
 )
 from trajkit.curation.reserve import in_reserved
 from trajkit.curation.texts import first_texts, hashed_steps, step_texts
+from trajkit.engines.engine import Engine
 from trajkit.errors import RequestError, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
@@ -117,6 +118,7 @@ def drop_leaks(
     near: float | None = THRESHOLD,
     by: Sequence[str] = (),
     reservations: Iterable[Reservation] | None = None,
+    engine: Engine | None = None,
 ) -> tuple[Manifest | None, LineageEntry]:
     """Write a store without the episodes that leak into another store.
 
@@ -129,6 +131,7 @@ def drop_leaks(
         near: As in `leak`.
         by: As in `leak`.
         reservations: As in `leak`.
+        engine: Writes the new store; None for this process.
 
     Returns:
         The manifest of the new store, None without a goal; and the lineage entry.
@@ -165,14 +168,18 @@ def drop_leaks(
         "near": near,
         **({"by": list(by)} if by else {}),
     }
-    return _without(path, goal, why, arguments)
+    return _without(path, goal, why, arguments, engine)
 
 
 def _without(
-    path: str | Path, goal: Path | None, why: Mapping[str, LeakKind], arguments: JsonObject
+    path: str | Path,
+    goal: Path | None,
+    why: Mapping[str, LeakKind],
+    arguments: JsonObject,
+    engine: Engine | None,
 ) -> tuple[Manifest | None, LineageEntry]:
     """Write a store without some episodes, counted by what they leaked."""
-    with deriving(path) as derivation:
+    with deriving(path, engine=engine, goal=goal) as derivation:
         names = pa.table(
             {"episode_id": pa.array(why, pa.string()), "kind": pa.array(list(why.values()), pa.string())}
         )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.mask_rule import judge
+from trajkit.engines.engine import Engine
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.schema import Left, LineageEntry, Manifest
 from trajkit.schema.base import Count, JsonObject, Model, Name
@@ -99,6 +100,7 @@ def mask(
     reasons: Sequence[MaskReason | str],
     success: str | None = None,
     threads: int | None = None,
+    engine: Engine | None = None,
 ) -> Masked:
     """Write a store in which some steps are context only: `loss_weight` 0, with a `mask_reason`.
 
@@ -112,6 +114,7 @@ def mask(
         success: For `after-success`: the condition for certain success, such as `episode_return >= 1` (the
             rewards so far) or a metric of steps, `progression >= 1`. None uses `terminated` alone.
         threads: None for one per core.
+        engine: Writes the new store; None for this process.
 
     Raises:
         RequestError: No reason is given, or an unknown one; `success` without `after-success`.
@@ -121,7 +124,7 @@ def mask(
     """
     chosen = _chosen(reasons, success)
     arguments: JsonObject = {"reasons": [reason.value for reason in chosen], "success": success}
-    with deriving(path, threads=threads) as derivation:
+    with deriving(path, threads=threads, engine=engine, goal=goal) as derivation:
         judge(derivation, [reason.value for reason in chosen], success)
         report = _report(derivation, chosen)
         masked = [

@@ -17,6 +17,8 @@ from pydantic import JsonValue
 import trajkit
 from trajkit._core.files import refuse_existing
 from trajkit.curation.derive import deriving
+from trajkit.curation.shards import Written
+from trajkit.engines.engine import Engine
 from trajkit.errors import DataError, RequestError, StoreError
 from trajkit.schema import FeedbackKind, Left, LineageEntry, Manifest, Metric, MetricLevel
 from trajkit.schema.base import JsonObject
@@ -54,7 +56,13 @@ class Merged(NamedTuple):
     """Manifest of the new store; None without a goal."""
 
 
-def merge(paths: Sequence[str | Path], goal: Path | None, *, prefer: Prefer | str | None = None) -> Merged:
+def merge(
+    paths: Sequence[str | Path],
+    goal: Path | None,
+    *,
+    prefer: Prefer | str | None = None,
+    engine: Engine | None = None,
+) -> Merged:
     """Put the episodes of several stores into one. Memory does not grow with them.
 
     An episode that two stores have with the same content is kept once, and the copy is counted. The digest
@@ -64,6 +72,7 @@ def merge(paths: Sequence[str | Path], goal: Path | None, *, prefer: Prefer | st
         paths: The stores, two or more; folders, or `sample:NAME`.
         goal: The store to write; None only counts.
         prefer: Which version of an episode stays when two stores differ in it; None for an error.
+        engine: Writes the parts that change; None for this process.
 
     Raises:
         RequestError: Fewer than two stores, or one twice.
@@ -81,7 +90,7 @@ def merge(paths: Sequence[str | Path], goal: Path | None, *, prefer: Prefer | st
         entry = _entry(connection, stores, wanted, left)
         if goal is None:
             return Merged(entry, None)
-        return Merged(entry, _write(connection, stores, goal, metrics, entry))
+        return Merged(entry, _write(connection, stores, goal, metrics, entry, engine))
 
 
 def _preference(text: Prefer | str) -> Prefer:
@@ -197,6 +206,7 @@ def _write(
     goal: Path,
     metrics: tuple[Metric, ...],
     entry: LineageEntry,
+    engine: Engine | None,
 ) -> Manifest:
     splits = {store.manifest.split for store in stores}
     with StoreWriter(
@@ -211,7 +221,7 @@ def _write(
             ids = f"SELECT episode_id FROM gone WHERE store = {number}"
             gone = connection.sql(ids).to_arrow_table()
             if gone.num_rows or columns_of(store.manifest.metrics) != columns_of(metrics):
-                write_anew(writer, store, metrics, gone)
+                write_anew(writer, store, metrics, gone, engine=engine, goal=goal)
             else:
                 writer.copy(store)
         return writer.finish(lineage=[*_common_history(stores), entry])
@@ -244,25 +254,24 @@ def _as_of(stores: Sequence[Store]) -> datetime | None:
 
 
 def write_anew(
-    writer: StoreWriter, store: Store, metrics: Sequence[Metric], gone: pa.Table = _NOTHING
+    writer: StoreWriter,
+    store: Store,
+    metrics: Sequence[Metric],
+    gone: pa.Table = _NOTHING,
+    *,
+    engine: Engine | None = None,
+    goal: Path | None = None,
 ) -> None:
     """Write the episodes of a store with the columns of every metric, but for those that are gone."""
-    with deriving(store.path, memory_limit=_MEMORY_LIMIT) as derivation:
+    with deriving(store.path, memory_limit=_MEMORY_LIMIT, engine=engine, goal=goal) as derivation:
         connection = derivation.connection
         connection.register("gone", gone)
         stay = "SELECT episode_id FROM episodes ANTI JOIN gone USING (episode_id)"
         connection.execute(f"CREATE TEMP TABLE kept AS {stay}")
-        selects = {
-            table: f"SELECT {with_metrics(table, store, metrics)} FROM {table}"
-            for table in ("episodes", "steps")
-        }
-        for mine in derivation.parts("kept"):
-            writer.add(
-                connection,
-                episodes=f"({selects['episodes']} {mine})",
-                steps=f"({selects['steps']} {mine})",
-                feedback=f"(SELECT * FROM feedback {mine})",
-            )
+        for table in ("episodes", "steps"):
+            select = f"SELECT {with_metrics(table, store, metrics)} FROM {table}"
+            connection.execute(f"CREATE TEMP VIEW merged_{table} AS {select}")
+        derivation.add(writer, Written("merge", "merged_episodes", "merged_steps", metrics), "kept")
 
 
 def all_metrics(stores: Sequence[Store]) -> tuple[Metric, ...]:

@@ -16,6 +16,7 @@ from trajkit.curation.control import control_goal, draw_control, is_same_control
 from trajkit.curation.derive import Derivation, deriving, nothing_left
 from trajkit.curation.pool import Pool, drawn
 from trajkit.curation.reserve import RESERVED_REASON, in_reserved
+from trajkit.engines.engine import Engine
 from trajkit.errors import RequestError
 from trajkit.schema import LineageEntry, Manifest
 from trajkit.schema.base import JsonObject, Model
@@ -38,6 +39,7 @@ def select(
     seed: int = 0,
     control: bool = False,
     threads: int | None = None,
+    engine: Engine | None = None,
 ) -> tuple[Manifest | None, LineageEntry]:
     """Write a store of some of the episodes of another; the options apply in the order they are listed in.
 
@@ -60,6 +62,7 @@ def select(
         seed: Seed of all random choices, which do not depend on the store's layout.
         control: Also write `GOAL-control` (`trajkit.curation.control`).
         threads: Threads of DuckDB; None for one per core.
+        engine: Writes the new store; None for this process.
 
     Returns:
         The manifest of the new store, None without a goal; and the lineage entry.
@@ -88,7 +91,7 @@ def select(
     if goal is not None:
         refuse_existing(goal)
     share = None if selection.top is None else parse_share(selection.top)
-    with deriving(path, threads=threads, verifies_beside=True) as derivation:
+    with deriving(path, threads=threads, verifies_beside=True, engine=engine, goal=goal) as derivation:
         barred = in_reserved(derivation.connection, reserved() if unreserved else (), "e")
         pool = _narrowed(derivation, selection, share, barred)
         arguments = _arguments(selection, pool)

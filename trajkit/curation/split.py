@@ -18,6 +18,7 @@ from trajkit.curation.connected import HAS_STATE, TEXTS, find_texts, join_groups
 from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.keys import PLACES, Key, group_key, place
 from trajkit.curation.ratio import TOLERANCE, Ratio, as_ratio, typed
+from trajkit.engines.engine import Engine
 from trajkit.errors import NothingMatched, QueryError, RequestError
 from trajkit.schema import Left, LineageEntry, Manifest
 from trajkit.schema.base import Count, JsonObject, Model, Name
@@ -89,6 +90,7 @@ def split(
     seed: int = 0,
     missing: Missing | None = None,
     leak_free: bool = False,
+    engine: Engine | None = None,
 ) -> tuple[Split, dict[str, Manifest]]:
     """Split a store into sides, so that every episode of a group lands on the same one.
 
@@ -113,6 +115,7 @@ def split(
             more than half of the episodes lack one, an error.
         leak_free: Join groups that share what `leak` would refuse: as with `prompt`, but episodes of two
             known worlds may have the same text.
+        engine: Writes the stores; None for this process.
 
     Returns:
         The result, and the manifest of each store by side (empty without a goal).
@@ -124,7 +127,7 @@ def split(
         StoreError: `goal` exists, or the store cannot be read.
     """
     asked = as_ratio(ratio)
-    with deriving(path) as derivation:
+    with deriving(path, engine=engine, goal=goal) as derivation:
         key = group_key(derivation.connection, derivation.store, [name for name in by if name != PROMPT])
         find_texts(derivation.connection, even_with_seeds=PROMPT in by)
         if PROMPT in by:

@@ -15,6 +15,7 @@ from trajkit.curation.groups import Score, score_of
 from trajkit.curation.options import validated
 from trajkit.curation.spread import Spread, spreads
 from trajkit.curation.weighing import ZERO, Gains, weigh
+from trajkit.engines.engine import Engine
 from trajkit.errors import DataError, NothingMatched, QueryError
 from trajkit.schema import Left, LineageEntry, Manifest, MetricLevel
 from trajkit.schema.base import Count, JsonObject, Model, Name, Text
@@ -165,6 +166,7 @@ def weight(
     *,
     scheme: Scheme | str,
     threads: int | None = None,
+    engine: Engine | None = None,
     **options: Any,
 ) -> Weighted:
     """Write a store whose learned steps have a new `loss_weight`, which does not depend on the old one.
@@ -178,6 +180,7 @@ def weight(
         goal: The folder to write; None only computes.
         scheme: One of `Scheme`, which has the formulas and their sources.
         threads: None for one per core.
+        engine: Writes the new store; None for this process.
         **options: The other fields of `WeightOptions`.
 
     Raises:
@@ -188,7 +191,7 @@ def weight(
         StoreError: `goal` exists, or a store cannot be read or written.
     """
     asked = validated(WeightOptions, {"scheme": scheme, **options}, of="weight")
-    with deriving(path, threads=threads) as derivation:
+    with deriving(path, threads=threads, engine=engine, goal=goal) as derivation:
         score = None
         if asked.scheme.needs_score:
             score = score_of(derivation.store, derivation.connection, asked.score)

@@ -28,6 +28,8 @@ class Engine:
     """Most shards at a time; None for as many as the engine has room for."""
     run: Callable[[Job, list[int], int | None], Iterator[int]]
     """Runs tasks of a job, and yields each that is done."""
+    on_progress: OnProgress = lambda what, done, total: None
+    """Gets the progress of a job in shards, those of an earlier run included."""
 
     @property
     def n_shards(self) -> int:
@@ -41,7 +43,7 @@ class Engine:
         *,
         what: str,
         folder: Path,
-        on_progress: OnProgress = lambda what, done, total: None,
+        on_progress: OnProgress | None = None,
     ) -> Iterator[tuple[int, Any]]:
         """Yield the index and the result of each item, in the order in which they are done.
 
@@ -56,7 +58,7 @@ class Engine:
                 are absolute, and every worker sees the same files under them.
             what: What the job does, such as `mask`; for progress and errors.
             folder: Where the job is kept; every worker sees it.
-            on_progress: Gets the progress in shards, those of an earlier run included.
+            on_progress: Gets the progress of this job in place of the engine's own.
 
         Raises:
             TrajkitError: A shard failed, or a worker died.
@@ -66,21 +68,27 @@ class Engine:
         job = begun(function, items, what=what, folder=folder)
         missing = job.missing()
         job.forget_failures()
+        show = on_progress or self.on_progress
         n_done = 0
         for index in range(job.n):
             if index not in missing:
                 n_done += 1
-                on_progress(what, n_done, job.n)
+                show(what, n_done, job.n)
                 yield index, job.result(index)
         if not missing:
             return
         for index in self.run(job, missing, self.workers):
             n_done += 1
-            on_progress(what, n_done, job.n)
+            show(what, n_done, job.n)
             yield index, job.result(index)
 
 
-def engine_named(on: str | None, workers: int | None = None) -> Engine | None:
+def engine_named(
+    on: str | None,
+    workers: int | None = None,
+    *,
+    on_progress: OnProgress = lambda what, done, total: None,
+) -> Engine | None:
     """Return an engine.
 
     Args:
@@ -88,6 +96,7 @@ def engine_named(on: str | None, workers: int | None = None) -> Engine | None:
             none runs), `ray://HOST:PORT` for another, `slurm` for a job array. None without `workers` is this
             process.
         workers: Most shards at a time. None for one per core, or as many as the cluster has room for.
+        on_progress: Gets the progress of each job in shards.
 
     Returns:
         None for this process: no engine is needed.
@@ -100,9 +109,9 @@ def engine_named(on: str | None, workers: int | None = None) -> Engine | None:
     if on is None and workers is None:
         return None
     if on in (None, "local"):
-        return Engine("local", workers or os.cpu_count() or 1, local.run)
+        return Engine("local", workers or os.cpu_count() or 1, local.run, on_progress)
     if on == "slurm":
-        return Engine(on, workers, slurm.run)
+        return Engine(on, workers, slurm.run, on_progress)
     if on == "ray" or on.startswith("ray://"):
-        return Engine(on, workers, ray_cluster.at(on))
+        return Engine(on, workers, ray_cluster.at(on), on_progress)
     raise RequestError(f"no engine {on!r}", hint=_HINT)

@@ -7,6 +7,7 @@ stopped.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import json
@@ -83,7 +84,11 @@ class Job:
                     f"this worker has trajkit {trajkit.__version__}, the command {tasks['trajkit_version']}",
                     hint="install the same version everywhere",
                 )
-            result = function(tasks["items"][index])
+            # a worker elsewhere begins in a folder of its own; what a user named is relative to the command's
+            with (
+                contextlib.chdir(tasks["here"]) if Path(tasks["here"]).is_dir() else contextlib.nullcontext()
+            ):
+                result = function(tasks["items"][index])
             self._failed(index).unlink(missing_ok=True)
             write_json(self._done(index), result)
         except TrajkitError as error:
@@ -126,6 +131,7 @@ def begun(function: Callable[[Any], Any], items: Sequence[Any], *, what: str, fo
         "function": function.__qualname__,
         "what": what,
         "trajkit_version": trajkit.__version__,
+        "here": str(Path.cwd()),
         "items": list(items),
     }
     key = hashlib.sha256(json.dumps(tasks, sort_keys=True).encode()).hexdigest()[:12]
