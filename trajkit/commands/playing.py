@@ -171,6 +171,8 @@ class _Playing:
         self._n_successes += score.is_success
         if message is not None:
             self._faults.setdefault(str(score.error), Counter())[message] += 1
+        elif all(step.completion is None for step in episode.steps):
+            self._tell_silence()
         if self._has_rows:
             console.result_row(_row(episode, score, message))
 
@@ -187,13 +189,17 @@ class _Playing:
         self._n_successes += played.outcome == Outcome.SUCCESS
         if played.fault is not None:
             self._faults.setdefault(played.fault.kind.value, Counter())[played.fault.message] += 1
-        elif not self._has_told_silence and (why := _silence(played, self._session)) is not None:
-            self._has_told_silence = True
-            self._meter.say(why)
+        elif not played.answers():
+            self._tell_silence()
         if self._has_rows:
             error = None if played.fault is None else played.fault.message
             console.result_row(_row(to_episode(played), score(played), error))
         self._show()
+
+    def _tell_silence(self) -> None:
+        if not self._has_told_silence and (why := _silence(self._session)) is not None:
+            self._has_told_silence = True
+            self._meter.say(why)
 
     def _show(self) -> None:
         run = self._run
@@ -265,11 +271,11 @@ class _Playing:
         yield f"{plural(budget.n_calls, 'call')}  {tokens}{unmetered}{money}"
 
 
-def _silence(played: Played, session: Session) -> str | None:
+def _silence(session: Session) -> str | None:
     """The note for an agent of the user that called no model in its turns; else None."""
     from trajkit.rollouts.options import PolicyKind
 
-    if session.options.kind != PolicyKind.MODULE or played.answers():
+    if session.options.kind != PolicyKind.MODULE:
         return None
     if session.players:
         return "this agent asked no model through turn.chat: it plays alike whichever model is measured"
