@@ -84,7 +84,7 @@ def test_no_command_runs_the_environment_that_a_store_names(mark: Path, env_id: 
     )
     commands = [
         ["replay", theirs],
-        ["replay", theirs, "--processes", "2"],
+        ["replay", theirs, "--workers", "2"],
         ["replay", theirs, "--only-verified", "-o", "out"],
         ["pairs", theirs, "--margin", "0.1", "-o", "pairs.parquet"],
         ["mask", theirs, "--reason", "no-op", "-o", "masked"],

@@ -20,6 +20,7 @@ from trajkit.curation.derive import deriving
 from trajkit.curation.recorded import stored
 from trajkit.curation.replay import replay
 from trajkit.curation.replaying import StoredEpisode, replayed
+from trajkit.engines.engine import engine_named
 from trajkit.environments import environment_info
 from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
 from trajkit.rollouts.plan import Plan
@@ -302,7 +303,7 @@ def test_several_processes_and_many_parts_find_the_same(
     one = replay(store).replay
     monkeypatch.setattr("trajkit.curation.recorded._STEPS_PER_SPAN", 5)
     assert replay(store).replay == one
-    assert replay(store, processes=2).replay == one
+    assert replay(store, engine=engine_named("local", 2)).replay == one
 
 
 def test_an_environment_of_ones_own_is_replayed_by_its_spec(

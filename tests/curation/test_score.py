@@ -15,6 +15,7 @@ import pytest
 
 from trajkit.curation.score import Scored, score
 from trajkit.curation.scorer import Scorer
+from trajkit.engines.engine import engine_named
 from trajkit.errors import DataError, NothingMatched, RequestError
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset
@@ -264,7 +265,7 @@ def test_several_processes_give_the_same_store(run: Run) -> None:
         "    return episode.seed / 3\n"
     )
     one = run(body)
-    several = run(body, goal="several", processes=2)
+    several = run(body, goal="several", engine=engine_named("local", 2))
     assert one.manifest is not None
     assert several.manifest is not None
     assert several.manifest.digest == one.manifest.digest

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.engines import work
+from tests.engines.test_verbs import VERBS, same, stores
 from trajkit.engines.engine import Engine, engine_named
 from trajkit.errors import DataError
 
@@ -23,40 +25,32 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Two nodes with one CPU each, without a dashboard."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        found.second = found.add_node(num_cpus=1)
-        ray.init(found.address, logging_level="warning", log_to_driver=False)
-        yield found
-    finally:
-        ray.shutdown()
-        found.shutdown()
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        try:
+            found.second = found.add_node(num_cpus=1)
+            ray.init(found.address, logging_level="warning", log_to_driver=False)
+            yield found
+        finally:
+            ray.shutdown()
+            found.shutdown()
 
 
 @pytest.fixture
 def engine(cluster: Any) -> Engine:
-    found = engine_named("ray")
+    found = engine_named("ray", 4)
     assert found is not None
     return found
 
 
-def mapped(engine: Engine, function: Any, folder: Path, n: int = 3) -> dict[int, Any]:
+def mapped(engine: Engine, function: Callable[[Any], Any], folder: Path, n: int = 3) -> dict[int, Any]:
     items = [{"number": number, "folder": str(folder)} for number in range(n)]
     return dict(engine.map(function, items, what="double", folder=folder / "job"))
-
-
-def test_every_item_is_done(engine: Engine, tmp_path: Path) -> None:
-    assert mapped(engine, work.double, tmp_path) == {0: 0, 1: 2, 2: 4}
 
 
 def test_an_error_names_the_shard_and_the_row(engine: Engine, tmp_path: Path) -> None:
@@ -68,3 +62,24 @@ def test_an_error_names_the_shard_and_the_row(engine: Engine, tmp_path: Path) ->
 def test_ray_starts_a_killed_task_again(engine: Engine, tmp_path: Path) -> None:
     assert mapped(engine, work.die_once, tmp_path) == {0: 0, 1: 2, 2: 4}
     assert (tmp_path / "died").exists()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_cluster_makes_the_same_store(engine: Engine, verb: str, tmp_path: Path) -> None:
+    for folder, on in (("whole", None), ("cluster", engine)):
+        VERBS[verb](tmp_path / folder / "store", on)
+    same(stores(tmp_path / "whole"), stores(tmp_path / "cluster"))
+
+
+def test_a_node_that_leaves_does_no_harm(cluster: Any, engine: Engine, tmp_path: Path) -> None:
+    left = []
+
+    def leaving(job: Any, indexes: list[int], workers: int | None) -> Iterator[int]:
+        for index in engine.run(job, indexes, workers):
+            if not left:  # the others run, or wait for a node
+                left.append(cluster.remove_node(cluster.second))
+            yield index
+
+    found = mapped(dataclasses.replace(engine, run=leaving), work.wait, tmp_path, n=8)
+    assert found == {number: 2 * number for number in range(8)}
+    assert left

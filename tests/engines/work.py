@@ -40,3 +40,14 @@ def die_once(item: dict[str, Any]) -> int:
 def forget_import(item: dict[str, Any]) -> int:
     """Fail as a bug does."""
     raise KeyError("secret")
+
+
+def place(step: Any) -> float | None:
+    """Score a step; the first has no score."""
+    return step.step_index / 3 if step.step_index else None
+
+
+def wait(item: dict[str, Any]) -> int:
+    """The same, later."""
+    time.sleep(0.5)
+    return double(item)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from trajkit._core.console import Cell, Meter, count, line, plural, table_text
 from trajkit._core.result import Result
+from trajkit.commands.engine_options import EngineOptions, engine_of
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Count, Option, Output, Settings, StoreLike
 from trajkit.commands.place import goal_of, store_path, texts
 from trajkit.commands.result import Made
@@ -64,6 +66,7 @@ class Replayed(Result):
         return "\n".join((table, *map(line, lines), *last))
 
 
+@flattened()
 def replay(
     store: StoreLike | None = None,
     *,
@@ -72,9 +75,9 @@ def replay(
     env: Annotated[str | None, Option(metavar="ENVIRONMENT")] = None,
     env_set: Settings | None = None,
     max_steps: Count | None = None,
-    processes: Count = 1,
     output: Output = None,
     dry_run: bool = False,
+    **engine: Unpack[EngineOptions],
 ) -> Replayed:
     """Play a store's episodes again from their seeds and compare every value.
 
@@ -91,7 +94,6 @@ def replay(
         env: The environment, such as my_pkg.env:MyEnv. Default: that of the rollout in the lineage.
         env_set: A setting of the environment. May be repeated.
         max_steps: The limit of steps of the rollout.
-        processes: Processes that play side by side.
         output: Write a store that records what was verified. Default: none; with --fill or --only-verified a
             new name in the folder of stores.
         dry_run: With --fill or --only-verified: write nothing.
@@ -119,7 +121,7 @@ def replay(
             env=env,
             settings=texts(env_set) or None,
             max_steps=max_steps,
-            processes=processes,
+            engine=engine_of(engine, meter.show),
             dry_run=dry_run,
             on_progress=meter.show,
         )

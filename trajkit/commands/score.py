@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
 from trajkit._core.console import Meter, count, line, plural, talk
-from trajkit.commands.options import Count, Option, Output, StoreLike
+from trajkit.commands.engine_options import EngineOptions, engine_of
+from trajkit.commands.option_group import flattened
+from trajkit.commands.options import Option, Output, StoreLike
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
 
 
+@flattened()
 def score(
     store: StoreLike | None = None,
     *,
@@ -17,11 +20,11 @@ def score(
     name: str,
     per: Literal["episode", "step"] = "episode",
     optimize: Literal["max", "min"] | None = None,
-    processes: Count = 1,
     max_bad: Annotated[int, Option(least=0)] = 0,
     new_run: bool = False,
     output: Output = None,
     dry_run: bool = False,
+    **engine: Unpack[EngineOptions],
 ) -> Made:
     """Add a metric that a function of your own computes.
 
@@ -41,7 +44,6 @@ def score(
         name: The metric's name.
         per: Score episodes, or steps.
         optimize: Whether more is better, or less. Default: not known.
-        processes: Processes that score side by side; each makes a scorer of its own.
         max_bad: How many may fail; their score stays unknown.
         new_run: Score everything again and ignore what an earlier run kept.
         output: The store to write.
@@ -66,7 +68,7 @@ def score(
             name=name,
             per=per,
             optimize=optimize,
-            processes=processes,
+            engine=engine_of(engine, meter.show),
             max_bad=max_bad,
             new_run=new_run,
             on_progress=meter.show,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -174,6 +175,29 @@ class Derivation:
         for shard in shards(self.engine, self.store, self.connection, pieces, written, folder=self.folder):
             writer.copy(shard, is_linked=True)
 
+    def over(self, function: Callable[[Any], str], facts: JsonObject, *, what: str) -> Iterator[Path]:
+        """Let the engine call a function for spans of all episodes, and yield the file that each call wrote.
+
+        Args:
+            function: Takes the facts and `store`, `digest`, `lowest`, `highest` (ids) and `folder`. It writes
+                a file in that folder, as in `Engine.map`, and returns its name.
+            facts: What the result depends on, besides the store.
+            what: What is done.
+        """
+        assert self.engine is not None
+        whole = {"store": str(self.store.path), "digest": self.store.manifest.digest}
+        items = [
+            {**facts, **whole, "lowest": piece.lowest, "highest": piece.highest, "folder": str(self.folder)}
+            for piece in self._pieces("episodes")
+        ]
+        with contextlib.closing(
+            self.engine.map(
+                function, items, what=what, folder=self.folder, on_progress=lambda what, done, total: None
+            )
+        ) as results:
+            for _, name in results:
+                yield self.folder / name
+
     def parts(self, kept: str = "episodes") -> Iterator[str]:
         """Yield the SQL to put after `SELECT … FROM steps`, for one part of the episodes at a time.
 
@@ -227,6 +251,7 @@ def deriving(
     verifies_beside: bool = False,
     engine: Engine | None = None,
     goal: Path | None = None,
+    is_verified: bool = False,
 ) -> Iterator[Derivation]:
     """Open a store to derive others from it; Ctrl-C stops queries inside the block.
 
@@ -240,13 +265,14 @@ def deriving(
         engine: Runs what is done shard by shard; None for this process.
         goal: The folder that the block makes. The engine's jobs are kept beside it until the block ends well:
             the same command continues with what is done.
+        is_verified: Whether the checksums were verified, as for a worker that reads a span.
 
     Raises:
         StoreError: It is not a store, a part is missing or changed, or a file cannot be read.
     """
     store = open_store(path)
     with (
-        verifying(store) as verified,
+        contextlib.nullcontext(_verified_before) if is_verified else verifying(store) as verified,
         connect(memory_limit=memory_limit, threads=threads) as connection,
     ):
         if not verifies_beside:
@@ -263,6 +289,10 @@ def deriving(
                 f"{store.path} could not be read: {first_line(error)}",
                 hint="is there room in the folder for temporary files, and in memory?",
             ) from error
+
+
+def _verified_before() -> None:
+    """Wait for nothing: the driver has verified the checksums."""
 
 
 def jobs_folder(goal: Path | None) -> Path:

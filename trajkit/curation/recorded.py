@@ -15,6 +15,7 @@ from trajkit.environments.guard import RETURN_NAME
 from trajkit.environments.settings import Recorded
 from trajkit.errors import RequestError
 from trajkit.schema import Manifest
+from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
 
 _STEPS_PER_SPAN = 4096
@@ -30,21 +31,24 @@ class Span(NamedTuple):
     """Their number of steps."""
 
 
-def stored(derivation: Derivation, is_named: bool) -> Iterator[Span]:
+def stored(derivation: Derivation, is_named: bool, ids: tuple[str, str] | None = None) -> Iterator[Span]:
     """Yield the episodes by id, some thousand steps at a time.
 
     Args:
         derivation: The store.
         is_named: Whether an environment was named, so that an episode need not name one.
+        ids: The first and the last id to read; None for all.
     """
     reading = derivation.connection.cursor()  # the derivation's own connection meanwhile takes the verdicts
     has_return = any(
         m.name == RETURN_NAME and m.level == "episode" for m in derivation.store.manifest.metrics
     )
     score = f"CAST(metrics.{quoted(RETURN_NAME)} AS DOUBLE)" if has_return else "CAST(NULL AS DOUBLE)"
+    chosen = "" if ids is None else f"WHERE episode_id BETWEEN {literal(ids[0])} AND {literal(ids[1])}"
     spans = reading.execute(
         "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, (sum(n_steps + 1) OVER "
-        f"(ORDER BY episode_id) - 1) // {_STEPS_PER_SPAN} AS span FROM episodes) GROUP BY span ORDER BY 1"
+        f"(ORDER BY episode_id) - 1) // {_STEPS_PER_SPAN} AS span FROM episodes {chosen}) "
+        "GROUP BY span ORDER BY 1"
     ).fetchall()
     for lowest, highest in spans:
         steps = _steps_of(reading, lowest, highest)

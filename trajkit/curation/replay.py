@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import json
+import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from trajkit._core.files import refuse_existing
 from trajkit.curation.derive import Derivation, deriving
-from trajkit.curation.recorded import Player, stored, worlds_of
+from trajkit.curation.recorded import Player, Worlds, stored, worlds_of
 from trajkit.curation.replaying import Filled, Status, Verdict
-from trajkit.engines.workers import worked
+from trajkit.engines.engine import Engine
 from trajkit.environments import typed_environment
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.schema import Left, LineageEntry, Manifest, Model
@@ -267,7 +268,7 @@ def replay(
     env: str | None = None,
     settings: Mapping[str, str] | None = None,
     max_steps: int | None = None,
-    processes: int = 1,
+    engine: Engine | None = None,
     dry_run: bool = False,
     on_progress: OnProgress = lambda what, done, total: None,
 ) -> Replayed:
@@ -290,7 +291,7 @@ def replay(
         settings: Its settings as texts; None for those in the rollout's lineage, which may not name a
             function or a file.
         max_steps: Step limit of the rollout; None for the one in its lineage.
-        processes: Number of processes that play side by side.
+        engine: Plays spans of the episodes and writes the new store; None for this process.
         dry_run: Do everything except writing.
         on_progress: Gets the progress in steps.
 
@@ -306,18 +307,14 @@ def replay(
         )
     if goal is not None:
         refuse_existing(goal)
-    with deriving(path) as derivation:
+    with deriving(path, engine=engine, goal=goal) as derivation:
         worlds = worlds_of(derivation.store.manifest, env, settings, max_steps)
         if worlds.env is not None:
             typed_environment(worlds.env, worlds.settings)  # raises for an unknown name before any work
         judged = Judged(derivation, fill=fill)
-        work = worked(
-            functools.partial(Player, worlds),
-            stored(derivation, worlds.env is not None),
-            processes=processes,
-        )
         n_done, n_all = 0, derivation.store.manifest.counts.n_steps
-        with contextlib.closing(work):
+        facts: JsonObject = {"env": env, "settings": dict(settings or {}) or None, "max_steps": max_steps}
+        with contextlib.closing(_played(derivation, worlds, facts)) as work:
             for verdicts, n_steps in work:
                 judged.add(verdicts)
                 n_done += n_steps
@@ -337,6 +334,32 @@ def replay(
         }
         entry, manifest = judged.derived(goal, arguments, only_verified=only_verified)
         return Replayed(report, entry, manifest)
+
+
+def _played(
+    derivation: Derivation, worlds: Worlds, facts: JsonObject
+) -> Generator[tuple[list[Verdict], int]]:
+    """Yield the verdicts and the number of steps of each span, by the engine or in this process."""
+    if derivation.engine is None:
+        yield from map(Player(worlds), stored(derivation, worlds.env is not None))
+        return
+    for path in derivation.over(play_span, facts, what="replay"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            rows, n_steps = json.loads(line)
+            yield [Verdict.read(row) for row in rows], n_steps
+
+
+def play_span(item: dict[str, Any]) -> str:
+    """Replay a span of the episodes, write the verdicts as JSON lines, and return the file's name."""
+    name = f"verdicts-{secrets.token_hex(6)}.jsonl"
+    with deriving(item["store"], threads=1, is_verified=True) as derivation:
+        # what only the lineage says stays marked as such
+        worlds = worlds_of(derivation.store.manifest, item["env"], item["settings"], item["max_steps"])
+        spans = stored(derivation, worlds.env is not None, (item["lowest"], item["highest"]))
+        with (Path(item["folder"]) / name).open("w", encoding="utf-8") as file:
+            for played in map(Player(worlds), spans):
+                file.write(json.dumps(played) + "\n")
+    return name
 
 
 def _nothing_checked(report: Replay) -> NothingMatched:

@@ -108,6 +108,16 @@ class Verdict(NamedTuple):
     outcome: str | None = None
     """By the environment's own rule; None if the episode is not over."""
 
+    @classmethod
+    def read(cls, row: Sequence[Any]) -> Verdict:
+        """Return a verdict that was written as JSON."""
+        verdict = cls(*row)
+        return verdict._replace(
+            status=Status(verdict.status),
+            differences=tuple(Difference(*each) for each in verdict.differences),
+            filled=tuple(Filled(*each) for each in verdict.filled),
+        )
+
 
 def replayed(
     episode: StoredEpisode, environment: Environment, info: EnvironmentInfo, *, max_steps: int | None

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import re
-from collections.abc import Callable
+import secrets
+import shutil
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from trajkit._core.files import refuse_existing
+from trajkit._core.files import refuse_existing, write_json
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.scorer import Identity, Score, Scorer, Unusable
 from trajkit.curation.scores import Bad, Journal, Marks, Scores
-from trajkit.engines.workers import worked
+from trajkit.engines.engine import Engine
 from trajkit.errors import RequestError
 from trajkit.schema import Episode, FeedbackKind, LineageEntry, Manifest, Metric, MetricLevel
 from trajkit.schema.base import JsonObject
+from trajkit.store.dataset import Dataset
+from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
+from trajkit.store.reader import open_store
 
 OnProgress = Callable[[str, int, int | None], None]
 """Gets what is being done, how much of it is done, and of how much in all."""
@@ -59,7 +65,7 @@ def score(
     name: str,
     per: Per = "episode",
     optimize: Literal["max", "min"] | None = None,
-    processes: int = 1,
+    engine: Engine | None = None,
     max_bad: int = 0,
     new_run: bool = False,
     journals: Path = STATE_FOLDER / "score",
@@ -78,7 +84,7 @@ def score(
         name: The metric's name.
         per: Score episodes, or steps.
         optimize: Whether larger or smaller scores are better; None if unknown.
-        processes: Number of processes that score side by side; each creates its own scorer.
+        engine: Scores spans of the episodes and writes the new store; None for this process.
         max_bad: Most failures; a failed one has no value of the metric.
         new_run: Score everything again, ignoring earlier runs.
         journals: Folder of the journals.
@@ -95,7 +101,7 @@ def score(
     per_step = per == "step"
     level = MetricLevel.INFERENCE if per_step else MetricLevel.EPISODE
     identity = Scorer(scorer, per_step=per_step).identity
-    with deriving(path) as derivation:
+    with deriving(path, engine=engine, goal=goal) as derivation:
         _refuse_name(derivation.store.manifest, name, level)
         digest = derivation.store.manifest.digest
         with Journal(journals, digest, identity, per_step=per_step) as journal:
@@ -104,8 +110,7 @@ def score(
             scores = Scores(derivation, scorer, max_bad)
             n_resumed = scores.resume(journal)
             on_progress("scoring", n_resumed, scores.n_episodes)
-            make = functools.partial(Work, scorer, per_step)
-            with contextlib.closing(worked(make, scores.rest(), processes=processes)) as work:
+            with contextlib.closing(_scored(derivation, scores, identity, per_step)) as work:
                 for marks in work:
                     journal.add(marks)
                     scores.add(marks)
@@ -123,6 +128,41 @@ def score(
     return Scored(
         entry, manifest, scores.n_scored, scores.n_none, scores.n_bad, tuple(scores.bad), n_resumed, mean
     )
+
+
+def _scored(derivation: Derivation, scores: Scores, identity: Identity, per_step: bool) -> Generator[Marks]:
+    """Yield the marks of the remaining episodes, by the engine or in this process."""
+    if derivation.engine is None:
+        yield from map(Work(identity.spec, per_step), scores.rest())
+        return
+    resumed = derivation.folder / f"resumed-{secrets.token_hex(6)}.json"
+    write_json(resumed, scores.seen())
+    facts: JsonObject = {
+        "scorer": identity.spec,
+        "sha256": identity.sha256,
+        "version": identity.version,
+        "per_step": per_step,
+        "resumed": str(resumed),
+    }
+    try:
+        for path in derivation.over(score_span, facts, what="score"):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                yield Marks(*json.loads(line))
+    finally:  # what is done is in the journal, without what failed and must be tried again
+        shutil.rmtree(derivation.folder, ignore_errors=True)
+
+
+def score_span(item: dict[str, Any]) -> str:
+    """Score a span of the episodes, write the marks as JSON lines, and return the file's name."""
+    name = f"marks-{secrets.token_hex(6)}.jsonl"
+    work = Work(item["scorer"], item["per_step"])
+    resumed = frozenset(json.loads(Path(item["resumed"]).read_text(encoding="utf-8")))
+    between = f"episode_id BETWEEN {literal(item['lowest'])} AND {literal(item['highest'])}"
+    with (Path(item["folder"]) / name).open("w", encoding="utf-8") as file:
+        for episode in Dataset(open_store(item["store"])).where(between):
+            if episode.episode_id not in resumed:
+                file.write(json.dumps(work(episode)) + "\n")
+    return name
 
 
 class Work:

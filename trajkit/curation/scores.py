@@ -83,6 +83,10 @@ class Scores:
             self.add(marks)
         return self.n_seen
 
+    def seen(self) -> list[str]:
+        """Return the ids of the episodes that were scored, in order."""
+        return sorted(self._seen)
+
     def rest(self) -> Iterator[Episode]:
         """Yield the episodes still to be scored, by id, read lazily."""
         resumed = frozenset(self._seen)

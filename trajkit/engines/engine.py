@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class Engine:
         what: str,
         folder: Path,
         on_progress: OnProgress | None = None,
-    ) -> Iterator[tuple[int, Any]]:
+    ) -> Generator[tuple[int, Any]]:
         """Yield the index and the result of each item, in the order in which they are done.
 
         A job with the same function and items that was stopped continues: its results are kept in `folder`,

@@ -64,7 +64,7 @@ def connected(address: str, workers: int | None = None) -> Any:
     ray = need("ray", extra="ray")
     if ray.is_initialized():
         return ray
-    quiet = {"logging_level": "warning", "log_to_driver": False}
+    quiet = {"logging_level": "error", "log_to_driver": False}
     try:
         if address != "ray":
             ray.init(address, **quiet)
