@@ -58,11 +58,7 @@ class Shards:
             return []
         place = f"{function.__module__}:{function.__qualname__}"
         taken, given = _kinds(function)
-        here = str(Path.cwd())
-        items = [
-            {"function": place, "folder": here, "task": taken.dump_python(task, mode="json")}
-            for task in tasks
-        ]
+        items = [{"function": place, "task": taken.dump_python(task, mode="json")} for task in tasks]
         found: dict[int, Found] = {}
         with contextlib.closing(self._run(items)) as results:
             for index, result in results:
@@ -76,13 +72,11 @@ class Shards:
 
 
 def run_task(item: dict[str, Any]) -> Any:
-    """Run one task in the working folder of the command; what it takes and returns is JSON."""
+    """Run one task; what it takes and returns is JSON."""
     module, _, name = item["function"].partition(":")
     function = getattr(importlib.import_module(module), name)
     taken, given = _kinds(function)
-    with contextlib.chdir(item["folder"]):
-        result = function(taken.validate_python(item["task"]))
-    return given.dump_python(result, mode="json")
+    return given.dump_python(function(taken.validate_python(item["task"])), mode="json")
 
 
 @functools.cache
