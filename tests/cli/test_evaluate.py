@@ -17,6 +17,7 @@ from tests.rollouts.loopback import Reply, said, serve
 from tests.tiny import make_tiny
 from trajkit._core.settings import remembered
 from trajkit.cli.main import run
+from trajkit.engines.engine import Engine
 from trajkit.rollouts.options import Options
 from trajkit.rollouts.session import prepare
 from trajkit.rollouts.session import run as play
@@ -124,6 +125,19 @@ def test_variants_play_the_same_worlds_marked_as_evaluation(
     assert n == n_drawn == sum(one.n_steps for one in episodes)
 
     assert evaluated(capsys, *command, "--decoding", "temperature=0.25", "-o", "stores/first") == document
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("in_stack_folder")
+def test_processes_that_share_a_database_play_what_one_plays(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("--variants", "baseline,history", "--seeds", "210:214", *SHORT)
+    alone = evaluated(capsys, *command, "-o", "stores/alone")
+    shared = evaluated(capsys, *command, "-o", "stores/shared", "--new-run", "--workers", "2")
+    assert shared["groups"] == alone["groups"]
+    assert shared["comparisons"] == alone["comparisons"]
+    assert [each.n_steps for each in open_dataset("stores/shared")]
+    prompts = [step.messages for each in open_dataset("stores/shared") for step in each.steps]
+    assert None not in prompts
 
 
 @pytest.mark.usefixtures("in_stack_folder")
@@ -546,6 +560,29 @@ def test_an_agent_asks_models_at_a_server_by_their_names_or_their_jobs(
         assert f"tuned learned the prompts of history_and_reasoning, and is given those of {agent}" in told
         assert run([*command, "--seeds", "2:3"]) == 2
         assert "job hosted (tuned) learned seed 2 of goto" in capsys.readouterr().err
+
+
+def test_an_agent_in_shards_is_measured_as_in_one_process(
+    agent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(Engine, "n_shards", 3)  # with one worker they run in this process
+    with serve(lambda body, n: Reply(said('{"action": "drop"}'))) as server:
+        command = ["--policy", agent, "--variants", "base=gpt,tuned=gpt-2", *SHORT, "--seeds", "200:203"]
+        command += ["--model-url", server.url]
+        alone = evaluated(capsys, *command, "-o", "alone")
+        n_asked = len(server.asked)
+        shared = evaluated(capsys, *command, "-o", "shared", "--new-run", "--workers", "1")
+        assert len(server.asked) == 2 * n_asked
+        assert evaluated(capsys, *command, "-o", "shared", "--workers", "1") == shared
+        assert len(server.asked) == 2 * n_asked
+    assert shared["groups"] == alone["groups"]
+    for one, other in zip(
+        open_store("alone").manifest.lineage, open_store("shared").manifest.lineage, strict=True
+    ):
+        times = {"done_at": None, "arguments": {**one.arguments, "run": None}}
+        other = other.model_copy(update={**times, "arguments": {**other.arguments, "run": None}})
+        assert other == one.model_copy(update=times)
 
 
 @pytest.mark.parametrize(

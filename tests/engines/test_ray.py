@@ -11,10 +11,14 @@ from typing import Any
 
 import pytest
 
+import trajkit
 from tests.engines import work
 from tests.engines.test_verbs import VERBS, same, stores
+from trajkit.commands.sharding import Shards
+from trajkit.curation.rows.file import convert
 from trajkit.engines.engine import Engine, engine_named
 from trajkit.errors import DataError
+from trajkit.store.dataset import open_dataset
 
 pytestmark = [
     pytest.mark.full,
@@ -69,6 +73,19 @@ def test_a_cluster_makes_the_same_store(engine: Engine, verb: str, tmp_path: Pat
     for folder, on in (("whole", None), ("cluster", engine)):
         VERBS[verb](tmp_path / folder / "store", on)
     same(stores(tmp_path / "whole"), stores(tmp_path / "cluster"))
+
+
+def test_a_cluster_makes_the_same_training_file_and_rollout(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sample = open_dataset("sample:babyai").where("purpose <> 'eval'")
+    alone = convert(sample, tmp_path / "alone.jsonl", to="openai-sft")
+    with Shards(engine, "convert", tmp_path / "work") as shards:
+        shared = convert(sample, tmp_path / "shared.jsonl", to="openai-sft", division=shards)
+    assert shared.sha256 == alone.sha256
+    played = trajkit.rollout("babyai", policy="expert", task="goto", episodes=6, on="ray", workers=3)
+    assert played.n_done == 6
 
 
 def test_a_node_that_leaves_does_no_harm(cluster: Any, engine: Engine, tmp_path: Path) -> None:

@@ -10,8 +10,13 @@ from typing import Any
 
 import pytest
 
+import trajkit
 from trajkit.cli.main import run as run_command
 from trajkit.curation.merge import merge
+from trajkit.engines.engine import Engine
+from trajkit.errors import DataError, NothingMatched
+from trajkit.schema import Manifest
+from trajkit.sources import shards
 from trajkit.sources.request import ExportRequest, MetricCondition, Shard
 from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.connect.slot import N_SLOTS, slot_of, slots_of
@@ -108,3 +113,95 @@ def test_a_limit_does_not_go_with_a_shard(capsys: pytest.CaptureFixture[str]) ->
 def test_a_store_has_no_shards(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["export", "--source", "sample:babyai", "--shard", "1/2", "--dry-run"]) == 2
     assert "--shard is for databases" in capsys.readouterr().err
+
+
+def without_times(manifest: Manifest) -> tuple[Any, ...]:
+    lineage = [entry.model_dump(exclude={"done_at"}) for entry in manifest.lineage]
+    return (
+        manifest.digest,
+        manifest.counts,
+        manifest.source,
+        manifest.metrics,
+        manifest.kind,
+        manifest.as_of,
+        lineage,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "options"),
+    [
+        pytest.param("clickhouse", (2,), {"metric": "episode_return", "min": 0.5}, id="clickhouse bound"),
+        pytest.param("postgres", (1, 3), {"include_eval": True}, id="postgres all", marks=pytest.mark.full),
+    ],
+)
+def test_an_export_by_an_engine_is_that_of_one_process(
+    kind: str,
+    numbers: tuple[int, ...],
+    options: dict[str, Any],
+    urls: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("CLICKHOUSE", "POSTGRES"):
+        monkeypatch.delenv(f"TENSORZERO_{name}_URL", raising=False)
+    monkeypatch.setenv(f"TENSORZERO_{kind.upper()}_URL", urls[kind])
+    monkeypatch.chdir(tmp_path)
+    alone = trajkit.export(as_of=LATER, output="alone", **options)
+    assert alone.manifest is not None
+    for n in numbers:
+        monkeypatch.setattr(Engine, "n_shards", n)  # with one worker they run in this process
+        shared = trajkit.export(as_of=LATER, output=f"shared-{n}", workers=1, **options)
+        assert shared.manifest is not None
+        assert without_times(shared.manifest) == without_times(alone.manifest)
+        assert shared.tally == alone.tally
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] in ([], [".trajkit"])
+
+
+def test_all_shards_see_one_moment_also_when_the_command_goes_on(
+    urls: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", urls["clickhouse"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Engine, "n_shards", 2)
+    tried = []
+
+    def fails_once(task: shards.Task) -> shards.Found:
+        tried.append(task.request.as_of)
+        if len(tried) == 2:
+            raise DataError("row 7 of episode 'e2' cannot be read")
+        return export_shard(task)
+
+    export_shard = shards.export_shard
+    fails_once.__module__, fails_once.__qualname__ = shards.__name__, "export_shard"
+    monkeypatch.setattr(shards, "export_shard", fails_once)
+    with pytest.raises(DataError, match="export, shard 2 of 2: row 7 of episode 'e2'"):
+        trajkit.export(output="store", include_eval=True, workers=1)
+    assert not (tmp_path / "store").exists()
+    done = trajkit.export(output="store", include_eval=True, workers=1)
+    assert len(tried) == 3  # the first shard was not exported again
+    assert len(set(tried)) == 1
+    assert done.manifest is not None
+    assert done.manifest.as_of is not None
+    assert "as_of" not in done.manifest.lineage[0].arguments
+
+
+def test_an_export_by_an_engine_says_why_nothing_is_left(
+    urls: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", urls["clickhouse"])
+    monkeypatch.chdir(tmp_path)
+    messages = []
+    for options in ({}, {"workers": 1}):
+        with pytest.raises(NothingMatched) as caught:
+            trajkit.export(metric="episode_return", min=1e30, as_of=LATER, output="store", **options)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+def test_an_export_by_an_engine_needs_a_database_and_no_shard(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["export", "--source", "sample:babyai", "--workers", "2"]) == 2
+    assert run_command(["export", "--source", "http://127.0.0.1:9/x", "--shard=1/2", "--on", "local"]) == 2
+    errors = capsys.readouterr().err
+    assert "a store is in parts already" in errors
+    assert "leave one out" in errors

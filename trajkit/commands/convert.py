@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from trajkit._core.console import Meter, count, plural, talk
 from trajkit._core.memory import keeping_freed_memory
+from trajkit.commands.engine_options import EngineOptions
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Count, NewPath, Option, StoreLike
 from trajkit.commands.place import store_path
-from trajkit.commands.sharding import On, Workers, engine_of, shards_beside
+from trajkit.commands.sharding import engine_of, shards_beside
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from trajkit.engines.engine import Engine
 
 
+@flattened()
 def convert(
     store: StoreLike | None = None,
     *,
@@ -36,8 +39,7 @@ def convert(
     include_eval: bool = False,
     strict: bool = False,
     skip_bad: bool = False,
-    on: On = None,
-    workers: Workers = None,
+    **engine: Unpack[EngineOptions],
 ) -> Conversion:
     """Write a training file, or another tool's, from a store or from pairs.
 
@@ -86,8 +88,6 @@ def convert(
         include_eval: Train on evaluation episodes too; what they measure is then void.
         strict: Fail when the format cannot carry all that a step says.
         skip_bad: Leave out rows that would be refused, instead of failing.
-        on: Make the rows in shards: local, ray, ray://HOST:PORT or slurm. The file is that of one process.
-        workers: Shards that run at a time. Default: as many as the engine has room for.
 
     Raises:
         RequestError: There is no such format, or an option does not go with it.
@@ -115,7 +115,7 @@ def convert(
     }
     options = {name: value for name, value in given.items() if value not in (None, False)}
     with keeping_freed_memory():
-        made = _made(store, Path(output), to, where, options, engine_of(on, workers))
+        made = _made(store, Path(output), to, where, options, engine_of(engine))
     for note in _notes(made):
         talk(note)
     return made

@@ -14,9 +14,10 @@ from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Columns, Many, Option, StoreLike, many
 from trajkit.commands.place import path_or_none
 from trajkit.commands.played import Rollout, planned
-from trajkit.commands.playing import confirm, play
+from trajkit.commands.playing import confirm, play, shards_of
 from trajkit.commands.playing_options import PlayingOptions, fields_of
 from trajkit.commands.request import checked
+from trajkit.commands.sharding import engine_of
 from trajkit.errors import RequestError, TrajkitError
 from trajkit.rollouts.options import Options, PolicyKind
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from trajkit.commands.contenders import Behind, Contender
     from trajkit.commands.evaluate_prompts import Replayed
     from trajkit.commands.stage import Actions
+    from trajkit.engines.engine import Engine
     from trajkit.evaluation.compare import Comparison
     from trajkit.evaluation.evaluation import Evaluation
     from trajkit.evaluation.report_object import Report
@@ -249,6 +251,8 @@ def evaluate(
             "--function": options["function"],
             "--task": options["task"],
             "--env-set": options["env_set"],
+            "--on": options["on"],
+            "--workers": options["workers"],
         }
         for option, value in played.items():
             if value:
@@ -298,10 +302,11 @@ def evaluate(
         allow_leak=allow_leak,
     )
     _tell(found)
+    engine = engine_of(options)
     if options["dry_run"]:
         return Evaluated(found, planned(session))
     confirm(session, yes=options["yes"])
-    return _played(found)
+    return _played(found, engine)
 
 
 def _of_agent(
@@ -411,16 +416,16 @@ def _tell(found: Evaluation) -> None:
         )
 
 
-def _played(found: Evaluation) -> Evaluated:
+def _played(found: Evaluation, engine: Engine | None) -> Evaluated:
     from trajkit.environments.quiet import kept_stdout
     from trajkit.evaluation.evaluation import with_store
     from trajkit.evaluation.report import report
     from trajkit.rollouts.session import open_run
 
     # C code and programs that an environment starts print where they like
-    with open_run(found.session) as run, kept_stdout():
+    with open_run(found.session) as run, kept_stdout(), shards_of(engine, run) as shards:
         run.session = with_store(run)
-        done = play(run)
+        done = play(run, division=shards)
     done.tell()
     return Evaluated(found, done, None if done.path is None else report(done.path))
 

@@ -6,16 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from trajkit._core.console import Meter, count, plural, talk
 from trajkit._core.memory import leave_pandas
 from trajkit._core.settings import project
+from trajkit.commands.engine_options import EngineOptions
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Count, File, Many, Moment, Option, Output, ServerMemory, many, moment_of
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made, store_line
 from trajkit.commands.server import access, refuse_server_options
-from trajkit.commands.sharding import On, Workers, engine_of, refuse_secrets, shards_beside
+from trajkit.commands.sharding import engine_of, refuse_secrets, shards_beside
 from trajkit.errors import RequestError
 from trajkit.store.tally import tally_text
 
@@ -65,6 +67,7 @@ def _bound(text: str, *, option: str) -> float:
     return parse_bound(text, option=option)
 
 
+@flattened()
 def export(
     *,
     source: Annotated[str | Path | None, Option(metavar="URL|ARCHIVE|STORE")] = None,
@@ -86,8 +89,6 @@ def export(
     order_by: Annotated[str | None, Option(metavar="SQL")] = None,
     after: Annotated[str | Path | None, Option(metavar="STORE")] = None,
     shard: Annotated[str | None, Option(metavar="I/N")] = None,
-    on: On = None,
-    workers: Workers = None,
     last_inference_only: bool = False,
     template_variant: Annotated[str | None, Option(metavar="VARIANT")] = None,
     config: File = None,
@@ -105,6 +106,7 @@ def export(
     ca_cert: File = None,
     output: Output = None,
     dry_run: bool = False,
+    **engine: Unpack[EngineOptions],
 ) -> Exported:
     """Turn logged inferences and feedback into a store of episodes.
 
@@ -139,8 +141,6 @@ def export(
         order_by: Which episodes come first, such as 'episode_return desc'. Default: the oldest.
         after: Bring only what is new, or scored anew, since STORE was exported.
         shard: Keep the I-th of N parts; `trajkit merge` puts them together.
-        on: Export in shards: local, ray, ray://HOST:PORT or slurm. The store is that of one process.
-        workers: Shards that run at a time. Default: as many as the engine has room for.
         last_inference_only: Learn only the last step of each episode.
         template_variant: Render the prompts anew with the templates of this variant.
         config: The tensorzero.toml that has the templates. Default: the configurations in the database.
@@ -216,14 +216,14 @@ def export(
     except ValidationError as error:
         raise RequestError(_first_message(error)) from error
     goal = None if dry_run else goal_of(_name(request), output)
-    engine = engine_of(on, workers, shard=shard)
+    runs = engine_of(engine, has_shard=shard is not None)
     talk(f"reading {shown(location)} (from {location.named_by})")
-    if engine is not None and goal is not None:
+    if runs is not None and goal is not None:
         if request.limit is not None:
             raise RequestError(
                 "--limit counts over all episodes, and a shard sees only its own: leave --on out"
             )
-        tally, manifest = _in_shards(engine, location, request, goal, limits)
+        tally, manifest = _in_shards(runs, location, request, goal, limits)
     else:
         with Meter() as meter:
             tally, manifest = export_from(location, request, goal, on_progress=meter.show, access=limits)
@@ -244,7 +244,7 @@ def export(
 
 def _in_shards(
     engine: Engine, location: Location, request: ExportRequest, goal: Path, access: Access
-) -> tuple[Tally, Manifest]:
+) -> tuple[Tally, Manifest | None]:
     from trajkit._core.files import refuse_existing
     from trajkit.curation.joined import join
     from trajkit.sources.open import export_from

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from trajkit._core.console import Meter, count, plural, talk
+from trajkit.commands.engine_options import EngineOptions
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Moment, Option, Output, Place, moment_of
 from trajkit.commands.place import goal_of
 from trajkit.commands.result import Made
-from trajkit.commands.sharding import On, Workers, engine_of, refuse_secrets, shards_beside
+from trajkit.commands.sharding import engine_of, refuse_secrets, shards_beside
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def _named(text: str) -> tuple[str, str]:
     return name, place or text
 
 
+@flattened()
 def import_(
     path: Place | None = None,
     *,
@@ -55,9 +58,8 @@ def import_(
     purpose: Literal["train", "eval", "unknown"] | None = None,
     since: Moment = None,
     until: Moment = None,
-    on: On = None,
-    workers: Workers = None,
     output: Output = None,
+    **engine: Unpack[EngineOptions],
 ) -> Imported:
     """Bring in what other systems recorded: files, folders and databases.
 
@@ -87,8 +89,6 @@ def import_(
         purpose: What the episodes were played for. Default: what the files say.
         since: Leave out episodes whose last answer is before this time (ISO; UTC without an offset).
         until: Leave out episodes that start at this time or later.
-        on: Import in shards: local, ray, ray://HOST:PORT or slurm. The store is that of one process.
-        workers: Shards that run at a time. Default: as many as the engine has room for.
         output: The store to write.
 
     Raises:
@@ -116,8 +116,8 @@ def import_(
         until=moment_of(until, "--until"),
     )
     rule = None if success is None else parse_success(success)
-    engine = engine_of(on, workers)
-    done = None if engine is None else _in_shards(engine, place, goal, wish, rule)
+    runs = engine_of(engine)
+    done = None if runs is None else _in_shards(runs, place, goal, wish, rule)
     if done is None:
         with Meter() as meter:
             done = import_files(place, goal, wish, success=rule, on_progress=meter.show)

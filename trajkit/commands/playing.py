@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,11 +15,13 @@ from trajkit._core import console
 from trajkit._core.console import count, plural, talk
 from trajkit.commands.place import remember_store
 from trajkit.commands.played import Rollout, heading, plan_lines
+from trajkit.commands.sharding import Shards, refuse_secrets
 from trajkit.errors import TrajkitError
 from trajkit.schema import Outcome
 
 if TYPE_CHECKING:
     from trajkit._core.division import Division
+    from trajkit.engines.engine import Engine
     from trajkit.rollouts.deliver import Prompts, Written
     from trajkit.rollouts.record import Played
     from trajkit.rollouts.rows import Checked
@@ -86,6 +90,30 @@ def play(run: Run, *, has_rows: bool = False, division: Division | None = None) 
     return playing.result(path=path, rows=rows, notes=notes)
 
 
+@contextlib.contextmanager
+def shards_of(engine: Engine | None, run: Run) -> Iterator[Shards | None]:
+    """The division of a run among the processes of an engine, for a block; None for this process alone.
+
+    Raises:
+        RequestError: A setting is a secret, which must not be in a file.
+    """
+    if engine is None:
+        yield None
+        return
+    options = run.session.options
+    settings = [
+        (option, name, value)
+        for option, values in (("--env-set", options.env_settings), ("--policy-set", options.policy_settings))
+        for name, value in values.items()
+    ]
+    refuse_secrets([*settings, ("--model-url", "url", options.model_url or "")])
+    folder = run.journal.path.with_name(f"tasks-{run.plan.run}")
+    # what is done is in the journals: a shard that had failures is played again
+    shutil.rmtree(folder, ignore_errors=True)
+    with Shards(engine, "evaluate" if run.plan.purpose == "eval" else "rollout", folder) as shards:
+        yield shards
+
+
 class _Playing:
     """A run while it is played, with its progress."""
 
@@ -143,6 +171,8 @@ class _Playing:
         self._n_successes += score.is_success
         if message is not None:
             self._faults.setdefault(str(score.error), Counter())[message] += 1
+        elif all(step.completion is None for step in episode.steps):
+            self._tell_silence()
         if self._has_rows:
             console.result_row(_row(episode, score, message))
 
@@ -159,13 +189,17 @@ class _Playing:
         self._n_successes += played.outcome == Outcome.SUCCESS
         if played.fault is not None:
             self._faults.setdefault(played.fault.kind.value, Counter())[played.fault.message] += 1
-        elif not self._has_told_silence and (why := _silence(played, self._session)) is not None:
-            self._has_told_silence = True
-            self._meter.say(why)
+        elif not played.answers():
+            self._tell_silence()
         if self._has_rows:
             error = None if played.fault is None else played.fault.message
             console.result_row(_row(to_episode(played), score(played), error))
         self._show()
+
+    def _tell_silence(self) -> None:
+        if not self._has_told_silence and (why := _silence(self._session)) is not None:
+            self._has_told_silence = True
+            self._meter.say(why)
 
     def _show(self) -> None:
         run = self._run
@@ -237,11 +271,11 @@ class _Playing:
         yield f"{plural(budget.n_calls, 'call')}  {tokens}{unmetered}{money}"
 
 
-def _silence(played: Played, session: Session) -> str | None:
+def _silence(session: Session) -> str | None:
     """The note for an agent of the user that called no model in its turns; else None."""
     from trajkit.rollouts.options import PolicyKind
 
-    if session.options.kind != PolicyKind.MODULE or played.answers():
+    if session.options.kind != PolicyKind.MODULE:
         return None
     if session.players:
         return "this agent asked no model through turn.chat: it plays alike whichever model is measured"

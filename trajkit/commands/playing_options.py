@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias, TypedDict
+from typing import Annotated, Any, TypeAlias
 
+from trajkit.commands.engine_options import EngineOptions
 from trajkit.commands.options import Count, File, Option, Output, RunsFolder, Settings, Tasks, many
 from trajkit.commands.place import texts
 from trajkit.rollouts.options import Options
@@ -17,7 +18,7 @@ Price: TypeAlias = Annotated[float | None, Option(least=0)]
 """US dollars per million tokens."""
 
 
-class PlayingOptions(TypedDict, total=False):
+class PlayingOptions(EngineOptions, total=False):
     """What is played, within which limits, and where it is kept."""
 
     env_set: Settings | None

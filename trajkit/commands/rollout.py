@@ -10,9 +10,10 @@ from trajkit.commands.local_model import local_model
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Count, Many, Option
 from trajkit.commands.played import Rollout, planned
-from trajkit.commands.playing import confirm, play
+from trajkit.commands.playing import confirm, play, shards_of
 from trajkit.commands.playing_options import PlayingOptions, Whole, fields_of
 from trajkit.commands.request import checked
+from trajkit.commands.sharding import engine_of
 from trajkit.rollouts.options import Options, PolicyKind
 
 
@@ -88,10 +89,15 @@ def rollout(
     if options["policy"] == PolicyKind.LOCAL and options["model"] is not None:
         fields |= local_model(options["model"], Path(options["runs"])).options
     session = prepare(checked(Options, fields))
+    engine = engine_of(options, has_shard=session.plan.shard.of > 1)
     if options["dry_run"]:
         return planned(session)
     confirm(session, yes=options["yes"])
     # C code and programs that an environment starts print where they like; a person needs the terminal itself
     is_human = session.options.kind == PolicyKind.HUMAN
-    with open_run(session) as run, contextlib.nullcontext() if is_human else kept_stdout():
-        return play(run, has_rows=True)
+    with (
+        open_run(session) as run,
+        contextlib.nullcontext() if is_human else kept_stdout(),
+        shards_of(engine, run) as shards,
+    ):
+        return play(run, has_rows=True, division=shards)

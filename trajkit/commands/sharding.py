@@ -6,25 +6,21 @@ import contextlib
 import functools
 import importlib
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Self, TypeAlias, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
 
 from trajkit._core.console import Meter
 from trajkit._core.secrets import hidden, names_a_secret
 from trajkit._core.settings import STATE_FOLDER
-from trajkit.commands.options import Count, Option
-from trajkit.engines.engine import Engine, engine_named
 from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.engines.engine import Engine
 
 Task = TypeVar("Task")
 Found = TypeVar("Found")
-
-On: TypeAlias = Annotated[str | None, Option(metavar="ENGINE")]
-"""What runs the shards of a command."""
-Workers: TypeAlias = Count | None
-"""How many shards run at a time."""
 
 
 class Shards:
@@ -62,11 +58,7 @@ class Shards:
             return []
         place = f"{function.__module__}:{function.__qualname__}"
         taken, given = _kinds(function)
-        here = str(Path.cwd())
-        items = [
-            {"function": place, "folder": here, "task": taken.dump_python(task, mode="json")}
-            for task in tasks
-        ]
+        items = [{"function": place, "task": taken.dump_python(task, mode="json")} for task in tasks]
         found: dict[int, Found] = {}
         with contextlib.closing(self._run(items)) as results:
             for index, result in results:
@@ -80,13 +72,11 @@ class Shards:
 
 
 def run_task(item: dict[str, Any]) -> Any:
-    """Run one task in the working folder of the command; what it takes and returns is JSON."""
+    """Run one task; what it takes and returns is JSON."""
     module, _, name = item["function"].partition(":")
     function = getattr(importlib.import_module(module), name)
     taken, given = _kinds(function)
-    with contextlib.chdir(item["folder"]):
-        result = function(taken.validate_python(item["task"]))
-    return given.dump_python(result, mode="json")
+    return given.dump_python(function(taken.validate_python(item["task"])), mode="json")
 
 
 @functools.cache
@@ -100,14 +90,16 @@ def _kinds(function: Callable[[Any], Any]) -> tuple[Any, Any]:
     return TypeAdapter(taken), TypeAdapter(given)
 
 
-def engine_of(on: str | None, workers: int | None, *, shard: str | None = None) -> Engine | None:
-    """The engine that was asked for; None for this process alone.
+def engine_of(given: Mapping[str, Any], *, has_shard: bool = False) -> Engine | None:
+    """The engine that `EngineOptions` name; None for this process alone.
 
     Raises:
         RequestError: There is no such engine, or a shard is named as well.
     """
-    engine = engine_named(on, workers)
-    if engine is not None and shard is not None:
+    from trajkit.engines.engine import engine_named
+
+    engine = engine_named(given["on"], given["workers"])
+    if engine is not None and has_shard:
         raise RequestError("--shard is one part, and --on runs all of them: leave one out")
     return engine
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from trajkit._core.console import Meter, notes, talk
+from trajkit.commands.engine_options import EngineOptions
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Count, File, Option, Place
 from trajkit.commands.place import path_or_none
-from trajkit.commands.sharding import On, Workers, engine_of, shards_here
+from trajkit.commands.sharding import engine_of, shards_here
 from trajkit.commands.validate import Target
 from trajkit.errors import RequestError
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from trajkit.formats.validation.tokens import TokenCount
 
 
+@flattened()
 def tokens(
     file: Place,
     *,
@@ -27,8 +30,7 @@ def tokens(
     max_length: Count | None = None,
     prices: File = None,
     measure: bool = False,
-    on: On = None,
-    workers: Workers = None,
+    **engine: Unpack[EngineOptions],
 ) -> TokenCount:
     """Count the tokens of a training file, and say what tuning a model on it costs.
 
@@ -46,8 +48,6 @@ def tokens(
         max_length: Limit of tokens in a row.
         prices: A YAML file with prices and dates of your own, over those that trajkit knows.
         measure: Train a few steps of a model on this machine, to say how long it takes.
-        on: Count in shards: local, ray, ray://HOST:PORT or slurm.
-        workers: Shards that run at a time. Default: as many as the engine has room for.
 
     Raises:
         RequestError: `measure` is asked of a model that is not in a folder.
@@ -64,9 +64,9 @@ def tokens(
     known = load_prices(path_or_none(prices))
     if measure and not Path(model).is_dir():
         raise RequestError("--measure is for a model in a folder on this machine")
-    engine = engine_of(on, workers)
+    runs = engine_of(engine)
     with contextlib.ExitStack() as stack:
-        shards = None if engine is None else stack.enter_context(shards_here(engine, "tokens"))
+        shards = None if runs is None else stack.enter_context(shards_here(runs, "tokens"))
         meter = stack.enter_context(Meter())
         found = count_tokens(
             Path(file),

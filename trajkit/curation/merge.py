@@ -221,7 +221,7 @@ def _write(
             ids = f"SELECT episode_id FROM gone WHERE store = {number}"
             gone = connection.sql(ids).to_arrow_table()
             if gone.num_rows or columns_of(store.manifest.metrics) != columns_of(metrics):
-                write_anew(writer, store, metrics, gone, engine, goal)
+                write_anew(writer, store, metrics, gone, engine=engine, goal=goal)
             else:
                 writer.copy(store)
         return writer.finish(lineage=[*_common_history(stores), entry])
@@ -258,6 +258,7 @@ def write_anew(
     store: Store,
     metrics: Sequence[Metric],
     gone: pa.Table = _NOTHING,
+    *,
     engine: Engine | None = None,
     goal: Path | None = None,
 ) -> None:

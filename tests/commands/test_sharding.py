@@ -1,0 +1,337 @@
+"""Commands in shards: the result is that of one process, whatever the shards, and after a worker dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import trajkit
+from tests.commands import dying
+from trajkit.commands import sharding
+from trajkit.curation.rows import made
+from trajkit.curation.rows.file import convert
+from trajkit.errors import DataError, NothingMatched, RequestError, TrajkitError
+from trajkit.formats.validation.file import validate
+from trajkit.rollouts.options import Options
+from trajkit.rollouts.session import open_run, prepare
+from trajkit.rollouts.shards import play_shards
+from trajkit.schema import Episode, Manifest, Message, ToolCallBlock, Transition, message
+from trajkit.sources.files.importing import Wish, import_files, read_shards
+from trajkit.store.dataset import Dataset, open_dataset
+from trajkit.store.reader import open_store
+from trajkit.store.writer import write_episodes
+
+SBATCH = Path(__file__).parents[1] / "engines" / "fake_sbatch.py"
+ROOT = Path(__file__).parents[2]
+
+
+class Here:
+    """A division whose tasks run in this process, as JSON like those of an engine, each `times` times."""
+
+    def __init__(self, n: int, folder: Path, *, times: int = 1) -> None:
+        self.n, self.folder, self._times = n, folder, times
+
+    def map(self, function: Callable[[Any], Any], tasks: Any) -> list[Any]:
+        taken, given = sharding._kinds(function)
+        place = f"{function.__module__}:{function.__qualname__}"
+        found = []
+        for task in tasks:
+            item = {
+                "function": place,
+                "folder": str(Path.cwd()),
+                "task": taken.dump_python(task, mode="json"),
+            }
+            for _ in range(self._times):
+                result = sharding.run_task(json.loads(json.dumps(item)))
+            found.append(given.validate_python(json.loads(json.dumps(result))))
+        return found
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for sbatch on the PATH."""
+    program = tmp_path / "bin" / "sbatch"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\n{SBATCH.read_text().partition(chr(10))[2]}")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def episode(number: int, **step: Any) -> Episode:
+    steps = tuple(
+        Transition(
+            step_index=index,
+            messages=(message("user", f"{number} turn {index}"),),
+            **{"completion": message("assistant", "é" * (number % 5 + 1)), **step},
+        )
+        for index in range(number % 3 + 1)
+    )
+    return Episode(episode_id=f"e{number:03}", source="test", purpose="train", steps=steps)
+
+
+@pytest.fixture
+def dataset(here: Path) -> Dataset:
+    write_episodes(here / "store", map(episode, range(11)), kind="test")
+    return open_dataset("store")
+
+
+def without_times(manifest: Manifest) -> tuple[Any, ...]:
+    lineage = [entry.model_dump(exclude={"done_at"}) for entry in manifest.lineage]
+    return manifest.digest, manifest.counts, manifest.source, manifest.metrics, manifest.kind, lineage
+
+
+# -- convert -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("to", "name", "shards", "options"),
+    [
+        ("openai-sft", "rows.jsonl", (1, 2, 3, 20), {}),
+        ("openai-sft", "rows.parquet", (2,), {}),
+        ("trl-messages", "rows.jsonl", (3,), {"tokenizer": "estimate", "max_length": 14, "overlong": "drop"}),
+        ("sharegpt", "folder", (3,), {}),
+    ],
+    ids=["lines", "parquet", "counted", "folder"],
+)
+def test_a_training_file_has_the_same_bytes_whatever_the_shards(
+    to: str, name: str, shards: tuple[int, ...], options: dict[str, Any], dataset: Dataset, here: Path
+) -> None:
+    alone = convert(dataset, here / "alone" / name, to=to, **options)
+    for n in shards:
+        division = Here(n, here / f"shards-{n}", times=2 if n == 2 else 1)
+        shared = convert(dataset, here / f"{n}" / name, to=to, division=division, **options)
+        paths = {"path", "data", "provenance"}
+        assert shared.model_dump(exclude=paths) == alone.model_dump(exclude=paths)
+        assert shared.data.read_bytes() == alone.data.read_bytes()
+        assert alone.provenance is not None
+        origin, other = (pq.read_table(each.provenance) for each in (alone, shared))  # type: ignore[arg-type]
+        assert other.equals(origin)
+        assert other.schema.metadata == origin.schema.metadata
+
+
+def test_an_answer_that_is_only_context_decides_for_all_shards(here: Path) -> None:
+    odd = episode(10).model_copy(update={"episode_id": "e010"})
+    masked = odd.steps[0].model_copy(update={"loss_weight": 0.0})
+    chained = odd.steps[1].model_copy(
+        update={"messages": (*(masked.messages or ()), masked.completion, message("user", "more"))}
+    )
+    odd = odd.model_copy(update={"steps": (masked, chained)})
+    write_episodes(here / "store", [*map(episode, range(10)), odd], kind="test")
+    dataset = open_dataset("store")
+    alone = convert(dataset, here / "alone.jsonl", to="sharegpt")
+    shared = convert(dataset, here / "shared.jsonl", to="sharegpt", division=Here(3, here / "work"))
+    assert alone.data.read_bytes() == shared.data.read_bytes()
+    assert (alone.format, alone.warnings) == (shared.format, shared.warnings)
+
+
+def test_refused_rows_of_all_shards_are_one_error(here: Path) -> None:
+    call = Message(role="assistant", content=(ToolCallBlock(id="1", name="go", arguments="{}"),))
+    bad = [episode(number, completion=call) for number in (2, 8)]
+    write_episodes(here / "store", [*map(episode, (0, 1, 3, 4)), *bad], kind="test")
+    messages = []
+    for division in (None, Here(3, here / "work")):
+        with pytest.raises(
+            DataError, match="6 rows would be refused as openai-sft: episode e002 step 0"
+        ) as e:
+            convert(open_dataset("store"), here / "rows.jsonl", to="openai-sft", division=division)
+        messages.append(str(e.value))
+    assert messages[0] == messages[1]
+    assert not (here / "rows.jsonl").exists()
+
+
+def test_formats_without_shards_say_so(dataset: Dataset, here: Path) -> None:
+    with pytest.raises(RequestError, match="transitions is written in one piece"):
+        convert(dataset, here / "rows.jsonl", to="transitions", division=Here(2, here / "work"))
+
+
+# -- import --------------------------------------------------------------------------------------------------
+
+
+def conversation(number: int, **columns: Any) -> str:
+    said = [{"role": "user", "content": f"hello {number}"}, {"role": "assistant", "content": "yes"}]
+    return json.dumps({"messages": said, **columns})
+
+
+def shared_import(place: Path, goal: Path, n: int, wish: Wish) -> Any:
+    from trajkit.curation.joined import join
+
+    intake, stores = read_shards(str(place), wish, Here(n, goal.with_name(f"{goal.name}-work"), times=2))
+    entry = intake.entry(str(place))
+    return intake.imported(str(place), goal, join(stores, goal, lineage=(entry,)))
+
+
+@pytest.mark.parametrize("kind", ["one file", "many files"])
+def test_an_import_is_the_same_whatever_the_shards(kind: str, here: Path) -> None:
+    lines = [conversation(number, score=number / 2) for number in range(9)] + ["{not JSON"]
+    place = here / "logs.jsonl"
+    if kind == "many files":
+        place = here / "logs"
+        place.mkdir()
+        for number, line in enumerate(lines):
+            (place / f"{number}.jsonl").write_text(line + "\n")
+        for number in range(3):
+            (place / f"{number}.txt").write_text("other")
+    else:
+        place.write_text("\n".join(lines) + "\n")
+    wish = Wish(format="hf-messages", skip_bad=True, metrics={"score": "columns.score"})
+    alone, _ = import_files(place, here / "alone", wish)
+    for n in (1, 3):
+        shared = shared_import(place, here / f"shared-{n}", n, wish)
+        assert without_times(open_store(here / f"shared-{n}").manifest) == without_times(
+            open_store(here / "alone").manifest
+        )
+        assert shared.model_dump(exclude={"store"}) == alone.model_dump(exclude={"store"})
+
+
+def test_a_bad_document_of_one_shard_is_named_and_no_store_is_made(here: Path) -> None:
+    (here / "logs.jsonl").write_text("\n".join([*map(conversation, range(6)), "{not JSON"]) + "\n")
+    with pytest.raises(DataError, match=r"1 of 7 documents cannot be read as .*: logs\.jsonl:7: "):
+        read_shards("logs.jsonl", Wish(format="hf-messages"), Here(3, here / "work"))
+
+
+def test_nothing_in_any_shard_is_nothing_matched(here: Path) -> None:
+    (here / "logs").mkdir()
+    (here / "logs" / "a.txt").write_text("other")
+    with pytest.raises(NothingMatched, match="no episode in logs"):
+        read_shards("logs", Wish(format="hf-messages"), Here(2, here / "work"))
+
+
+def test_ids_that_repeat_across_shards_are_numbered_as_in_one_process(here: Path) -> None:
+    (here / "logs.jsonl").write_text((conversation(1) + "\n") * 8)
+    alone = trajkit.import_("logs.jsonl", from_="hf-messages", output="alone")
+    shared = trajkit.import_("logs.jsonl", from_="hf-messages", output="shared", on="local", workers=2)
+    assert alone.manifest is not None
+    assert shared.manifest is not None
+    assert without_times(alone.manifest) == without_times(shared.manifest)
+
+
+# -- tokens --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+def test_counts_of_shards_add_up_exactly(name: str, dataset: Dataset, here: Path) -> None:
+    convert(dataset, here / name, to="openai-sft")
+    if name.endswith("jsonl"):
+        lines = (here / name).read_text().splitlines()
+        lines[0], lines[4], lines[7] = "[]", "{not JSON", '{"messages": []}'
+        (here / name).write_text("\n".join([*lines, "", '{"prompt": 1}']) + "\n")
+    for target in ("openai", "trl"):
+        alone = validate(here / name, target=target, tokenizer="estimate", max_length=14)
+        for n in (1, 2, 3, 40):
+            division = Here(n, here / "work")
+            assert (
+                validate(here / name, target=target, tokenizer="estimate", max_length=14, division=division)
+                == alone
+            )
+
+
+# -- rollout and evaluate ------------------------------------------------------------------------------------
+
+EXPERT = {"env_id": "babyai", "tasks": ("goto",), "policy": "expert", "seeds": "0:5"}
+
+
+def played(episode: Episode) -> Any:
+    """What was played, without ids and times."""
+    steps = [(step.observation, step.action, step.reward) for step in episode.steps]
+    return episode.task, episode.seed, episode.metrics, steps
+
+
+def manifest_of_run(store: str) -> Any:
+    _, counts, source, metrics, kind, ((entry),) = without_times(open_store(store).manifest)
+    runs = {source.pop("run"), entry["arguments"].pop("run")}
+    assert len(runs) == 1
+    assert {(each.origin or {})["run"] for each in open_dataset(store)} == runs
+    return counts, source, metrics, kind, entry
+
+
+def test_a_rollout_in_shards_plays_what_one_process_plays(here: Path) -> None:
+    for n in (0, 1, 3):
+        session = prepare(Options.model_validate({**EXPERT, "store": f"store-{n}", "new_run": True}))
+        with open_run(session) as run:
+            if n == 0:
+                run.play(on_played=lambda _: None)
+            else:
+                division = Here(n, here / "work", times=2)
+                play_shards(run, division, on_done=lambda *_: None, on_failed=pytest.fail)
+                assert run.journal.n_done == 5
+            run.write()
+    alone, one, three = (sorted(map(played, open_dataset(f"store-{n}")), key=repr) for n in (0, 1, 3))
+    assert alone == one == three
+    assert manifest_of_run("store-0") == manifest_of_run("store-1") == manifest_of_run("store-3")
+
+
+def test_a_rollout_goes_on_from_the_journals_of_its_shards(here: Path) -> None:
+    """Also with another number of shards; nothing is played twice."""
+
+    class Dies(Here):
+        def map(self, function: Callable[[Any], Any], tasks: Any) -> list[Any]:
+            super().map(function, tasks[:2])
+            raise TrajkitError("a worker died")
+
+    session = prepare(Options.model_validate({**EXPERT, "store": "store"}))
+    done: list[Episode] = []
+    with open_run(session) as run, pytest.raises(TrajkitError, match="a worker died"):
+        play_shards(
+            run, Dies(4, here / "a"), on_done=lambda _, episode: done.append(episode), on_failed=pytest.fail
+        )
+    before = len(done)
+    assert 0 < before < 5
+    with open_run(session) as run:
+        assert run.journal.n_done == before
+        play_shards(
+            run, Here(2, here / "b"), on_done=lambda _, episode: done.append(episode), on_failed=pytest.fail
+        )
+        run.write()
+    assert len(done) == 5
+    assert {each.episode_id for each in done} == {each.episode_id for each in open_dataset("store")}
+
+
+def test_the_limits_of_a_run_are_divided_among_its_shards(here: Path) -> None:
+    session = prepare(Options.model_validate({**EXPERT, "max_calls": 2}))
+    with open_run(session) as run, pytest.raises(RequestError, match="--max-calls 2 cannot be divided"):
+        play_shards(run, Here(3, here / "a"), on_done=lambda *_: None, on_failed=pytest.fail)
+
+
+# -- the door ------------------------------------------------------------------------------------------------
+
+
+def test_a_secret_in_the_options_is_refused(here: Path) -> None:
+    with pytest.raises(RequestError, match="PATH has a secret"):
+        trajkit.import_("http://me:secret@127.0.0.1:9", from_="langfuse", output="store", workers=2)
+
+
+@pytest.mark.parametrize("on", ["local", pytest.param("slurm", marks=pytest.mark.full)])
+def test_convert_by_real_processes(on: str, dataset: Dataset, here: Path, slurm: None) -> None:
+    alone = convert(dataset, here / "alone.jsonl", to="openai-sft")
+    shared = trajkit.convert("store", to="openai-sft", output="shared.jsonl", on=on, workers=2)
+    assert shared.sha256 == alone.sha256
+    assert sorted(path.name for path in here.iterdir() if path.name.startswith(".")) == []
+
+
+@pytest.mark.full
+def test_the_same_command_goes_on_after_a_worker_was_killed(
+    dataset: Dataset, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = convert(dataset, here / "alone.jsonl", to="openai-sft")
+    monkeypatch.setattr(made, "make_shard", dying.make_shard)
+    with pytest.raises(TrajkitError, match="a worker process died"):
+        trajkit.convert("store", to="openai-sft", output="shared.jsonl", workers=2)
+    shared = trajkit.convert("store", to="openai-sft", output="shared.jsonl", workers=2)
+    assert shared.sha256 == alone.sha256
