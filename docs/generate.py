@@ -24,6 +24,7 @@ from trajkit.schema.json_schema import NOUNS, json_schema
 from trajkit.sources.catalog import OWN, source_named
 from trajkit.sources.source import FIELDS
 from trajkit.store.layout import CONTENT_HASH, METRICS, TABLES, Column, quoted
+from trajkit.training.local.settings import TrainingFile
 
 ROOT = Path(__file__).parent.parent
 
@@ -67,6 +68,8 @@ def generated() -> dict[str, str]:
         )
     recipe = recipe_schema()
     texts["schemas/v1/recipe.schema.json"] = json.dumps(recipe, indent=2, ensure_ascii=False) + "\n"
+    training = TrainingFile.model_json_schema()
+    texts["schemas/v1/training.schema.json"] = json.dumps(training, indent=2, ensure_ascii=False) + "\n"
     texts["schemas/v1/report.schema.json"] = json.dumps(report_schema(), indent=2, ensure_ascii=False) + "\n"
     return texts
 

@@ -297,7 +297,7 @@ def _unreachable(entry: LineageEntry) -> str | None:
 
     repository, _, commit = str(entry.arguments.get("repository")).partition("@")
     try:
-        is_there = Hub(found_token()).look(repository, "dataset", commit or None) is not None
+        is_there = Hub(found_token()).repository(repository, "dataset").look(commit or None) is not None
     except TrajkitError as error:
         return f"the dataset {repository}: {error.message}"
     return None if is_there else f"the dataset {repository} at {commit[:SHORT]}"

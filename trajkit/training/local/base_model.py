@@ -126,7 +126,7 @@ def batch_memory(sizes: Sizes, n_tokens: int, n_learned: int) -> int | None:
     if sizes.n_bytes_per_token is None:
         return None
     n_logits = min(n_learned * sizes.n_vocabulary, LOGITS_AT_ONCE)
-    return n_tokens * sizes.n_bytes_per_token + 2 * 4 * n_logits  # the logits, and their softmax
+    return n_tokens * sizes.n_bytes_per_token + 4 * n_logits
 
 
 def _stored_per_token(model: Any, recipe: LocalRecipe) -> int | None:
