@@ -143,10 +143,10 @@ for number in range(8):
 
 
 def test_no_tag_is_lost_when_several_processes_write() -> None:
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, name]) for name in ("a", "b", "c")]
-    assert [each.wait() for each in writers] == [0, 0, 0]
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, name]) for name in ("a", "b")]
+    assert [each.wait() for each in writers] == [0, 0]
     catalog = Catalog("stores")
-    assert sorted(catalog.tags()) == [f"{name}-{number}" for name in "abc" for number in range(8)]
+    assert sorted(catalog.tags()) == [f"{name}-{number}" for name in "ab" for number in range(8)]
     assert len(catalog.forgotten()) == 8
     assert sorted(path.name for path in Path("stores").iterdir()) == [
         ".catalog.json.lock",
