@@ -167,7 +167,7 @@ def _answer(connection: socket.socket) -> tuple[str | None, Sequence[str]]:
     os.environ.update(environment)
     if module is not None:
         sys.path[0] = folder
-        sys.modules.pop(module)
+        sys.modules.pop(module, None)
     return module, arguments
 
 
@@ -192,6 +192,7 @@ def _serve(address: str, descriptor: str) -> NoReturn:
             main()
         else:
             runpy.run_module(module, run_name="__main__")
+        code = 0
     except SystemExit as ended:
         code = int(ended.code or 0)
     finally:
