@@ -50,7 +50,7 @@ check: lint ## Lint, then the tests of the folders that start no service (about 
 test: lint system ## What CI runs: lint, then every test but those of a GPU and the full matrices
 	$(PYTEST) -m 'not gpu and not full'
 
-test-all: export TRAJKIT_FUZZ := 20
+test-all: export TRAJKIT_FUZZ := 40
 test-all: lint system ## Before a release: lint, then every test that needs no GPU, the full matrices too
 	$(PYTEST) -m 'not gpu'
 

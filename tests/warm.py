@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib
 import json
@@ -57,18 +58,51 @@ def call(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str], streams: tuple[str, str, str]
 ) -> int:
     """Run the command with files as its streams, and give its exit code."""
-    return _ask("call", None, arguments, folder, environment, streams)
+    return Forked(None, arguments, folder, environment, streams).wait()
 
 
 class Forked:
-    """A service that was forked: what `trajkit.stack.process` asks of the handle of a process."""
+    """A process that was forked, with what is asked of a `subprocess.Popen`.
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    Args:
+        module: The module that it runs; None for the command `trajkit`.
+        arguments: Its arguments.
+        folder: Its working folder.
+        environment: All its variables.
+        streams: The files that are its streams; they exist.
+    """
+
+    def __init__(
+        self,
+        module: str | None,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        streams: tuple[str, str, str],
+    ) -> None:
         self.returncode: int | None = None
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(_address())
+            request = (module, arguments, str(folder), dict(environment), streams)
+            connection.sendall(f"{json.dumps(request)}\n".encode())
+            self._answers = connection.makefile("r")
+        self.pid = int(self._answers.readline())
 
-    def poll(self) -> None:
-        """Nothing: it is no child of this process."""
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        is_over = self.returncode is not None or select.select([self._answers], [], [], 0)[0]
+        return self.wait() if is_over else None
+
+    def wait(self) -> int:
+        """Wait for its end, and give its exit code."""
+        if self.returncode is None:
+            with self._answers:
+                self.returncode = int(self._answers.readline())
+        return self.returncode
+
+    def __del__(self) -> None:
+        """Forget it: services outlive who starts them."""
+        self._answers.close()
 
 
 def popen(command: list[str], *, cwd: Path, env: dict[str, str], stdout: Any, **options: Any) -> Any:
@@ -76,19 +110,11 @@ def popen(command: list[str], *, cwd: Path, env: dict[str, str], stdout: Any, **
     _, _, module, *arguments = command
     if module not in MODULES or not _is_forkable(env):
         return subprocess.Popen(command, cwd=cwd, env=env, stdout=stdout, **options)
-    return Forked(_ask("start", module, arguments, cwd, env, ("/dev/null", stdout.name, stdout.name)))
+    return Forked(module, arguments, cwd, env, ("/dev/null", stdout.name, stdout.name))
 
 
 def _is_forkable(environment: Mapping[str, str]) -> bool:
     return not any(name.startswith("HF_") for name in environment)  # they are read at an import
-
-
-def _ask(*request: Any) -> int:
-    with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rw") as file:
-        connection.connect(_address())
-        file.write(f"{json.dumps(request, default=str)}\n")
-        file.flush()
-        return int(file.readline())
 
 
 @functools.cache
@@ -125,14 +151,13 @@ def _fork(listening: socket.socket) -> tuple[str | None, Sequence[str]]:
 
 
 def _answer(connection: socket.socket) -> tuple[str | None, Sequence[str]]:
-    """Fork what is asked for, and say its exit code, or its process id at once; return only in the fork."""
+    """Fork what is asked for, and say its process id and in the end its exit code; only the fork returns."""
     with connection, connection.makefile("rw") as file:
-        kind, module, arguments, folder, environment, streams = json.loads(file.readline())
+        module, arguments, folder, environment, streams = json.loads(file.readline())
         if (process := os.fork()) != 0:
-            is_call = kind == "call"
-            said = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) if is_call else process
-            file.write(f"{said}\n")
-            file.flush()
+            with contextlib.suppress(BrokenPipeError):  # who asked is gone
+                print(process, file=file, flush=True)
+                print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), file=file, flush=True)
             os._exit(0)
     os.setsid()  # the first terminal that is opened is that of the process
     for number, path in enumerate(streams):
@@ -142,7 +167,7 @@ def _answer(connection: socket.socket) -> tuple[str | None, Sequence[str]]:
     os.environ.update(environment)
     if module is not None:
         sys.path[0] = folder
-        sys.modules.pop(module)
+        sys.modules.pop(module, None)
     return module, arguments
 
 
@@ -167,6 +192,7 @@ def _serve(address: str, descriptor: str) -> NoReturn:
             main()
         else:
             runpy.run_module(module, run_name="__main__")
+        code = 0
     except SystemExit as ended:
         code = int(ended.code or 0)
     finally:

@@ -30,7 +30,7 @@ from trajkit.store.reader import open_store
 from trajkit.store.writer import write_episodes
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "babyai"
-SHORT = ("--task", "goto", "--max-steps", "4")
+SHORT = ("--task", "goto", "--max-steps", "2")
 PROMPTS = ("--config", "babyai/tensorzero.toml", "--template-variant", "history_and_reasoning")
 GO = Reply(said('{"thinking": "", "action": "go forward"}'))
 TWICE = ("--variants", "base=sample:tiny-base,again=sample:tiny-base")
@@ -234,9 +234,9 @@ def test_a_model_that_answers_only_garbage_finishes_and_is_reported_as_such(
     assert run(["evaluate", "babyai", *command, "-o", "stores/garbage"]) == 0
     printed = capsys.readouterr()
     for variant in ("baseline", "history"):
-        assert f"{variant}: 100% of 24 answers named no action" in printed.err
+        assert f"{variant}: 100% of 12 answers named no action" in printed.err
     document = evaluated(capsys, *command, "-o", "stores/garbage")
-    assert [(each["n_judged"], each["n_invalid"]) for each in document["groups"]] == [(24, 24), (24, 24)]
+    assert [(each["n_judged"], each["n_invalid"]) for each in document["groups"]] == [(12, 12), (12, 12)]
     success = estimate(document, "baseline", "success")
     # none of 6: Wilson's upper bound is z²/(n + z²) with z = 1.96
     assert (success["value"], success["low"]) == (0.0, 0.0)
@@ -303,21 +303,21 @@ def test_seeds_that_a_model_has_learned_are_refused_unless_that_is_said(
     assert refused in capsys.readouterr().err
     assert not Path(".trajkit/runs").exists()
 
-    document = evaluated(capsys, *command, "--seeds", "200:204", "--allow-leak", "-o", "leaky")
-    assert document["evaluation"]["leaks"] == ["job tiny (tuned) learned seed 200 of goto and 2 more"]
+    document = evaluated(capsys, *command, "--seeds", "200:202", "--allow-leak", "-o", "leaky")
+    assert document["evaluation"]["leaks"] == ["job tiny (tuned) learned seed 200 of goto and 1 more"]
     assert open_store("leaky").manifest.source["evaluation"] == document["evaluation"]
 
     assert (
-        run(["evaluate", "babyai", *command, "--seeds", "200:204", "--allow-leak", "-o", "leaky", "--quiet"])
+        run(["evaluate", "babyai", *command, "--seeds", "200:202", "--allow-leak", "-o", "leaky", "--quiet"])
         == 0
     )
     printed = capsys.readouterr()
     assert (
-        printed.out.splitlines()[-1] == "not held out: job tiny (tuned) learned seed 200 of goto and 2 more"
+        printed.out.splitlines()[-1] == "not held out: job tiny (tuned) learned seed 200 of goto and 1 more"
     )
     assert printed.err == ""
 
-    document = evaluated(capsys, *command, "--seeds", "203:206", "-o", "held_out")
+    document = evaluated(capsys, *command, "--seeds", "203:204", "-o", "held_out")
     assert document["evaluation"]["leaks"] == []
     # both with the prompts that the tuned one has learned
     prompts = {

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 from tests.pages import blocks
+from tests.warm import Forked
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 
 
 def test_its_code_runs(folder):
-    code, classes = blocks(PAGE, "python")
-    subprocess.run([sys.executable, "-c", classes], cwd=folder, check=True, capture_output=True)
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert [line.split()[:2] for line in lines[2:3]] == [["seen", "55"]]
-    assert lines[-3:] == ["False", "succeeded 2", "4"]
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("HF_")}
+    for name, code in zip(("shown", "classes"), blocks(PAGE, "python"), strict=True):
+        (folder / f"{name}.py").write_text(code)
+        out, err = folder / "out", folder / "err"
+        for each in (out, err):
+            each.write_text("")
+        assert Forked(name, [], folder, environment, ("/dev/null", str(out), str(err))).wait() == 0, (
+            err.read_text()
+        )
+        if name == "shown":
+            lines = out.read_text().splitlines()
+            assert [line.split()[:2] for line in lines[2:3]] == [["seen", "55"]]
+            assert lines[-3:] == ["False", "succeeded 2", "4"]

@@ -89,7 +89,10 @@ def test_files_go_out_are_checked_and_come_in():
     assert back.dataset.n_episodes == 55
 
 
-@pytest.mark.parametrize("is_under_a_loop", [False, True], ids=["plain", "under a loop"])
+@pytest.mark.parametrize(
+    "is_under_a_loop",
+    [pytest.param(False, id="plain", marks=pytest.mark.full), pytest.param(True, id="under a loop")],
+)
 def test_episodes_are_played_and_measured(is_under_a_loop):
     def work() -> None:
         plan = trajkit.rollout("babyai", task="goto", policy="expert", seeds="0:3", dry_run=True)

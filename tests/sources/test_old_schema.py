@@ -9,6 +9,7 @@ from typing import Any
 import clickhouse_connect
 import pytest
 
+from tests.matrix import daily
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest, MetricCondition
 from trajkit.sources.tensorzero.connect.database import open_database
@@ -170,7 +171,7 @@ def read(url: str, tmp_path: Path, **options: Any) -> Episode:
     return episode
 
 
-@pytest.mark.parametrize("level", [0, *SINCE])
+@pytest.mark.parametrize("level", daily([0, *SINCE], {0, 4, 16, 41, max(SINCE)}))
 def test_a_database_of_any_migration_is_read_and_what_it_lacks_is_unknown(
     server: Any, tmp_path: Path, level: int
 ) -> None:

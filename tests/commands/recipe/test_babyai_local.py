@@ -20,12 +20,12 @@ SMALL = {
         (f"{step}.task" for step in ("held_out", "rollouts", "reinforced", "temperatures", "evaluated")),
         "goto",
     ),
-    "rollouts.seeds": "0:8",
-    "rollouts.max_steps": "3",
+    "rollouts.seeds": "0:12",
+    "rollouts.max_steps": "2",
     **dict.fromkeys(("sides.ratio", "control_sides.ratio"), "train=0.5,val=0.5"),
-    "good.where": "seed % 4 > 0",  # of so few none may be good
+    "good.where": "seed % 2 > 0",  # of so few none may be good
     **dict.fromkeys(("tuned.max_steps", "control.max_steps"), "1"),
-    "reinforced.seeds": "8:9",
+    "reinforced.seeds": "12:13",
     "reinforced.eval_seeds": "1003:1004",
     "reinforced.max_episode_steps": "3",
     "reinforced.iterations": "1",
@@ -61,7 +61,7 @@ def test_the_loop_plays_learns_registers_serves_and_measures(
     printed = capsys.readouterr()
     assert "run  17 steps done" in printed.out
     played, evaluated = (list(open_dataset(f"run/{name}")) for name in ("played", "evaluated"))
-    assert {(episode.task, episode.seed) for episode in played} == {("goto", seed) for seed in range(8)}
+    assert {(episode.task, episode.seed) for episode in played} == {("goto", seed) for seed in range(12)}
     assert {step.model_name for episode in played for step in episode.steps} == {"agent"}
     assert {(episode.seed, (episode.origin or {})["policy"]) for episode in evaluated} == {
         (seed, variant)
@@ -76,7 +76,7 @@ def test_the_loop_plays_learns_registers_serves_and_measures(
     sides = [_digest(f"run/{name}/train") for name in ("sides", "control_sides")]
     assert [job.train.digest for job in jobs[:2]] == sides
     assert jobs[2].base.endswith("run/runs/tuned/merged")
-    # of so few, the halves to train on are the same by chance in one run of thirty
+    # chance makes the control the selection in one run of 924, and then nothing is written
     assert _digest("run/good") != _digest("run/good-control")
     for job in jobs:
         assert job.process is not None

@@ -1,6 +1,6 @@
 """Recipes with bytes, lines and values changed by chance: each has a plan or an error in words.
 
-The seeds are fixed. `TRAJKIT_FUZZ=20` tries twenty times as many.
+The seeds are fixed. `TRAJKIT_FUZZ=40` tries forty times as many.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trajkit.cli.main import run
 from trajkit.commands.recipe.yaml_text import read_yaml, write_yaml
 
 FACTOR = int(os.environ.get("TRAJKIT_FUZZ", "1"))
-N_CASES = 50 * FACTOR
+N_CASES = 25 * FACTOR
 """Of each recipe."""
 MOST_SECONDS = 60
 """Of processor time, for one plan; usual are 0.02."""

@@ -6,9 +6,8 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
-import threading
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import openai
 import pytest
 
 from tests.adapters import make_adapter
+from tests.warm import Forked
 
 ROOT = Path(__file__).parents[3]
 
@@ -26,43 +26,41 @@ class Running(NamedTuple):
 
     url: str
     models: list[str]
-    process: subprocess.Popen[str]
+    process: Forked
     said: dict[str, Any]
+    talk: Path
 
     def client(self, key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=self.url, api_key=key, max_retries=0, timeout=60)
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """End it, and tell its exit code and what it said on stderr."""
-        self.process.send_signal(number)
-        _, talk = self.process.communicate(timeout=60)
-        return self.process.returncode, talk
+        os.kill(self.process.pid, number)
+        return self.process.wait(), self.talk.read_text(encoding="utf-8")
 
 
 @contextlib.contextmanager
 def serving(*arguments: str, **environment: str) -> Iterator[Running]:
     """Run `trajkit serve` on a free port."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trajkit", "serve", *arguments, "--port", "0", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-    )
-    watch = threading.Timer(120, process.kill)  # a server that never says that it is ready
-    watch.start()
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        watch.cancel()
-        assert line, process.communicate()[1]
-        said = json.loads(line)
-        yield Running(said["url"], said["models"], process, said)
-    finally:
-        watch.cancel()
-        process.kill()
-        process.communicate()
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        for each in (out, err):
+            each.touch()
+        variables = os.environ | {"OMP_NUM_THREADS": "1"} | environment
+        command = ["serve", *arguments, "--port", "0", "--json"]
+        process = Forked(None, command, ROOT, variables, ("/dev/null", str(out), str(err)))
+        try:
+            deadline = time.monotonic() + 120  # a server that never says that it is ready
+            while not out.read_text(encoding="utf-8").endswith("\n"):
+                assert process.poll() is None, err.read_text(encoding="utf-8")
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            said = json.loads(out.read_text(encoding="utf-8"))
+            yield Running(said["url"], said["models"], process, said, err)
+        finally:
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +67,10 @@ def ready(tmp_path: Path, base: str, stores: Callable[..., Path]) -> Callable[..
     return make
 
 
-def test_a_job_is_trained_in_its_own_process(ready: Callable[..., tuple[Runs, Prepared]]) -> None:
+def test_a_job_is_trained_in_its_own_process(
+    ready: Callable[..., tuple[Runs, Prepared]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trajkit.stack.process.subprocess", subprocess)  # elsewhere it is forked
     runs, prepared = ready()
     job = prepared.job
     assert (job.job_id, job.status) == ("tiny-train", JobStatus.PREPARED)
