@@ -18,12 +18,14 @@ def test_the_page_prints_what_is_shown(rows: Any, url: str, tmp_path: Path, monk
     for number in range(20):
         rows.episode(number / 20)
     rows.write()
-    assert len(printed(PAGE, tmp_path, COLUMNS="100", TENSORZERO_CLICKHOUSE_URL=url)) == 2
+    assert len(printed(PAGE, tmp_path, COLUMNS="100", TENSORZERO_CLICKHOUSE_URL=url)) == 3
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", url)
     assert run(["export", "--metric", "episode_return", "-o", "at-once"]) == 0
-    whole, at_once = (open_store(tmp_path / name).manifest for name in ("stores/whole", "at-once"))
-    assert whole.digest == at_once.digest
+    whole, shared, at_once = (
+        open_store(tmp_path / name).manifest for name in ("stores/whole", "stores/shared", "at-once")
+    )
+    assert whole.digest == shared.digest == at_once.digest
 
 
 def test_the_limits_are_those_that_the_benchmarks_hold() -> None:
