@@ -90,7 +90,8 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
 
     def field(measure: str, title: str) -> Any:
         points = alt.Chart(alt.Data(values=results)).mark_line(point=True)
-        x = alt.X("million_steps:Q", title="million steps", axis=alt.Axis(values=[1, 3, 10]))
+        sizes = alt.Axis(values=sorted({each["million_steps"] for each in results}))
+        x = alt.X("million_steps:Q", title="million steps", axis=sizes, scale=alt.Scale(type="log"))
         y = alt.Y(f"{measure}:Q", title=None)
         names = alt.Facet("command:N", title=title, sort=list(COMMANDS), columns=6)
         return points.encode(x=x, y=y, facet=names).properties(width=110, height=70)
