@@ -10,7 +10,6 @@ import json
 import os
 import runpy
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -139,14 +138,15 @@ def _address() -> str:
 
 def _fork(listening: socket.socket) -> tuple[str | None, Sequence[str]]:
     """Fork for each request; return only in a process that is to run something: a module, or the command."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that answer
     while listening in select.select([listening, sys.stdin], [], [])[0]:
         connection, _ = listening.accept()
         if os.fork() == 0:
             listening.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             return _answer(connection)
         connection.close()
+        with contextlib.suppress(ChildProcessError):  # none that answered is left
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
     os._exit(0)
 
 
