@@ -66,14 +66,18 @@ class ResponseFormat(Wire):
     json_schema: _Schema | None = None
 
 
-def request_of(kind: type[Request], body: bytes) -> Request:
+def request_of(kind: type[Request], body: object) -> Request:
     """Read a request body.
+
+    Args:
+        kind: The fields that are read.
+        body: JSON, in which half of a surrogate pair is an error, or what was read from it.
 
     Raises:
         Refusal: It is not JSON, or not such a request.
     """
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate_json(body) if isinstance(body, bytes) else kind.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -67,7 +67,10 @@ def read_request(body: bytes) -> ChatRequest:
     Raises:
         Refusal: It is not JSON, not a chat completion request, or asks for an unsupported feature.
     """
-    request = request_of(ChatRequest, body)
+    try:
+        request = request_of(ChatRequest, json.loads(body))
+    except (ValueError, RecursionError) as error:
+        raise Refusal("the body is not valid JSON") from error
     if request.stream:
         raise Refusal("the rule player does not stream", param="stream")
     if request.n not in (None, 1):
