@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from trajkit._core.console import Meter, count, plural, talk
-from trajkit.commands.options import Moment, Option, Output, Place, moment_of
+from trajkit.commands.options import DataFile, Moment, Option, Output, Place, moment_of
 from trajkit.commands.place import goal_of
 from trajkit.commands.result import Made
 from trajkit.errors import RequestError
@@ -36,7 +36,7 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def import_(
-    path: Place | None = None,
+    path: DataFile | None = None,
     *,
     from_: Annotated[str | None, Option(metavar="FORMAT")] = None,
     skip_bad: bool = False,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from trajkit._core.address import place_of
 from trajkit._core.console import Meter, notes, talk
-from trajkit.commands.options import Count, File, Option, Place
+from trajkit.commands.options import Count, DataFile, File, Option
 from trajkit.commands.place import path_or_none
 from trajkit.commands.validate import Target
 from trajkit.errors import RequestError
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def tokens(
-    file: Place,
+    file: DataFile,
     *,
     model: Annotated[str, Option(metavar="M")],
     target: Target | None = None,
@@ -60,7 +61,7 @@ def tokens(
         raise RequestError("--measure is for a model in a folder on this machine")
     with Meter() as meter:
         found = count_tokens(
-            Path(file),
+            place_of(file),
             target=target or ("openai" if known.find(model) else "trl"),
             model=model,
             prices=known,

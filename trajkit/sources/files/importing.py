@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from trajkit._core.address import local_copy
 from trajkit._core.files import refuse_existing
 from trajkit._core.outside import regular_file
 from trajkit.errors import RequestError
@@ -56,30 +57,30 @@ def import_files(
         StoreError: `goal` exists or cannot be written.
     """
     refuse_existing(goal)
-    place = str(place)
-    if not is_url(place):
-        if not Path(place).exists():
-            raise RequestError(f"there is no file or folder {place}")
-        if not Path(place).is_dir():
-            regular_file(Path(place), error=RequestError)
-    name = format_at(place) if wish.format is None else checked_name(wish.format)
-    intake = Intake(name, wish, success)
-    path = shown_place(place)
-    with Spool(goal.absolute()) as spool:
-        for n_seen, found in enumerate((read or found_at)(place, name, wish), 1):
-            on_progress(f"reading {name}", n_seen, None)
-            for taken in intake.take(found):
-                if isinstance(taken, Episode):
-                    spool.add(taken)
-                else:
-                    spool.add_rows(taken)
-        intake.finish(path)
-        entry = intake.entry(path)
-        facts: JsonObject = {"format": name, "path": path}
-        with StoreWriter(goal, kind="import", metrics=spool.metrics(), source=facts) as writer:
-            for part in spool.parts(spool.metrics()):
-                writer.add(spool.connection, **part._asdict())
-            manifest = writer.finish(lineage=(entry,))
+    path = shown_place(str(place))
+    with local_copy(str(place)) as here:
+        if not is_url(here):
+            if not Path(here).exists():
+                raise RequestError(f"there is no file or folder {path}")
+            if not Path(here).is_dir():
+                regular_file(Path(here), error=RequestError)
+        name = format_at(here) if wish.format is None else checked_name(wish.format)
+        intake = Intake(name, wish, success)
+        with Spool(goal.absolute()) as spool:
+            for n_seen, found in enumerate((read or found_at)(here, name, wish), 1):
+                on_progress(f"reading {name}", n_seen, None)
+                for taken in intake.take(found):
+                    if isinstance(taken, Episode):
+                        spool.add(taken)
+                    else:
+                        spool.add_rows(taken)
+            intake.finish(path)
+            entry = intake.entry(path)
+            facts: JsonObject = {"format": name, "path": path}
+            with StoreWriter(goal, kind="import", metrics=spool.metrics(), source=facts) as writer:
+                for part in spool.parts(spool.metrics()):
+                    writer.add(spool.connection, **part._asdict())
+                manifest = writer.finish(lineage=(entry,))
     return intake.imported(path, goal, manifest), entry
 
 
