@@ -9,10 +9,12 @@ import json
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trajkit._core.address import Address, publish, send
 from trajkit.errors import StoreError
 
 if TYPE_CHECKING:
@@ -46,8 +48,20 @@ def sha256_file(path: Path) -> str:
 
 
 def temporary_beside(goal: Path) -> Path:
-    """A name in the goal's own folder (so that a rename stays on one file system) that nobody uses."""
+    """A name in the goal's own folder (so that a rename stays on one file system) that nobody uses.
+
+    What goes to an address is built in the system's temporary folder.
+    """
+    goal = Path(tempfile.gettempdir()) / goal.name if isinstance(goal, Address) else goal
     return goal.with_name(f".{goal.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+
+
+def settle(built: Path, goal: Path) -> None:
+    """Give a complete file or folder its name: rename it, or send it where `goal` is an address."""
+    if isinstance(goal, Address):
+        send(built, goal)
+    else:
+        built.replace(goal)
 
 
 @contextlib.contextmanager
@@ -58,12 +72,12 @@ def replacing(goal: Path, *, mode: int = 0o644) -> Iterator[Path]:
         goal: The file that exists afterwards.
         mode: Permissions of the file, set before it has its name.
     """
-    goal.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_beside(goal)
+    temporary.parent.mkdir(parents=True, exist_ok=True)
     try:
         temporary.touch(mode=mode, exist_ok=False)
         yield temporary
-        temporary.replace(goal)
+        settle(temporary, goal)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -99,7 +113,7 @@ def building_folder(goal: Path) -> Iterator[Path]:
     with _folder_beside(goal) as folder:
         yield folder
         refuse_existing(goal)
-        folder.replace(goal)
+        settle(folder, goal)
 
 
 @contextlib.contextmanager
@@ -119,6 +133,11 @@ def building_both(goal: Path, beside: Path, *, is_same: Callable[[Path, Path], b
     """
     with _folder_beside(goal) as folder:
         yield folder
+        if isinstance(goal, Address):
+            refuse_existing(beside)
+            found = [path for path in folder.rglob("*") if path.is_file()]
+            publish({goal.parent.joinpath(*path.relative_to(folder).parts): path for path in found}, goal)
+            return
         made = folder / beside.name
         refuse_existing(goal)
         was_left = beside.exists() and is_same(beside, made)

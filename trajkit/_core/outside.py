@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trajkit._core.address import Address, reaching
 from trajkit.errors import DataError, TrajkitError
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ def regular_file(path: Path, *, within: Path | None = None, error: type[TrajkitE
     Raises:
         TrajkitError: It is missing, not a regular file, or lies outside `within`.
     """
+    if isinstance(path, Address):  # no service has links, devices or FIFOs
+        if not path.is_file():
+            raise error(f"there is no file at {path}")
+        return path
     try:
         mode = path.stat().st_mode
         really = path.resolve(strict=True)
@@ -126,12 +131,19 @@ def text_from_outside(
         TrajkitError: It is missing, not a regular file, too large, outside `within`, or not UTF-8.
     """
     regular_file(path, within=within, error=error)
+    if isinstance(path, Address):
+        with reaching(path), path.open("rb") as file:
+            return _decoded(path, file.read(max_bytes + 1), max_bytes, error)
     try:
         # O_NONBLOCK: the path may have become a FIFO since the check, and open() would wait for a writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             raw = file.read(max_bytes + 1)
     except OSError as failure:
         raise error(f"{path} cannot be read: {failure.strerror}") from failure
+    return _decoded(path, raw, max_bytes, error)
+
+
+def _decoded(path: Path, raw: bytes, max_bytes: int, error: type[TrajkitError]) -> str:
     if len(raw) > max_bytes:
         raise error(f"{path} is larger than {max_bytes:,} bytes")
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from trajkit._core.console import Cell, Meter, count, line, plural, size, table_text, talk
 from trajkit._core.result import Result
 from trajkit._core.settings import project
-from trajkit.commands.options import Count, File, Option, Output, Place, ServerMemory
+from trajkit.commands.options import Count, File, LocalOutput, Option, Place, ServerMemory
 from trajkit.commands.server import access
 from trajkit.errors import RequestError, TrajkitError
 
@@ -126,7 +126,7 @@ class Verified(Result):
 def archive(
     *,
     source: _Url = None,
-    output: Output = None,
+    output: LocalOutput = None,
     moved: bool = False,
     max_threads: Count | None = None,
     max_server_memory: ServerMemory = None,

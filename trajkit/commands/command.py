@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import click
 
 from trajkit._core import console
+from trajkit._core.address import is_address, place_of
 from trajkit._core.result import Result, Running
 from trajkit.commands.flags import everywhere
 from trajkit.commands.option_group import type_hints
@@ -202,8 +203,26 @@ def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
         type=kind.type,
         metavar=metavar if metavar is None or is_required else f"[{metavar}]",
         **({} if is_required or is_many else {"default": parameter.default}),
-        callback=None if kind.option.read is None else _reading(kind),
+        callback=_callback(kind, reads=kind.option.read is not None),
     )
+
+
+def _callback(kind: _Kind, *, reads: bool) -> Callable[[click.Context, click.Parameter, Any], Any] | None:
+    """What click calls with a value: refuses an address where only a local path can be, then reads it."""
+    if kind.option.takes_address or not kind.is_path:
+        return _reading(kind) if reads else None
+
+    def check(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        for text in value if isinstance(value, tuple) else (value,):
+            if is_address(text):
+                name = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else parameter.name
+                raise RequestError(
+                    f"{name} takes a local path, and {place_of(text)} is an address",
+                    hint="docs/storage.md lists what takes addresses",
+                )
+        return _reading(kind)(context, parameter, value) if reads else value
+
+    return check
 
 
 def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
@@ -228,7 +247,7 @@ def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
         show_default=is_shown,
         metavar=kind.option.metavar,
         help=text,
-        callback=_reading(kind) if reads else None,
+        callback=_callback(kind, reads=reads),
     )
     option.of = kind.option.of
     return option
@@ -280,6 +299,8 @@ class _Kind(NamedTuple):
     is_flag: bool
     option: Option
     is_mapping: bool = False
+    is_path: bool = False
+    """Whether it is a path or a name of one, and not a store."""
 
     @property
     def is_repeated(self) -> bool:
@@ -288,6 +309,7 @@ class _Kind(NamedTuple):
 
 def _kind(hint: Any) -> _Kind:
     """What click must know of a type."""
+    is_path = False
     said: dict[str, Any] = {}  # fields of the options around the type, of which an outer one wins
     while True:
         if get_origin(hint) is Annotated:
@@ -299,6 +321,7 @@ def _kind(hint: Any) -> _Kind:
                 said = {**new, **said}
         elif get_origin(hint) in (Union, types.UnionType):
             known = [each for each in get_args(hint) if each is not type(None)]
+            is_path = Path in known and len(known) == 2  # a store may also be an object
             marked = [each for each in known if get_origin(each) in (Annotated, Literal)]
             plain = [each for each in known if each in _PLAIN]
             hint = known[0] if len(known) == 1 else (marked or sorted(plain, key=_PLAIN.index) or [str])[0]
@@ -313,7 +336,7 @@ def _kind(hint: Any) -> _Kind:
         return _Kind(click.BOOL, True, option)
     if option.read is None and hint in (int, float):
         return _Kind(_number(hint, option), False, option)
-    return _Kind(click.Path() if hint is Path else click.STRING, False, option)
+    return _Kind(click.Path() if hint is Path else click.STRING, False, option, is_path=is_path)
 
 
 def _number(kind: type, option: Option) -> click.ParamType[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
+from trajkit._core.address import place_of
 from trajkit._core.console import Meter, count, plural, talk
 from trajkit._core.memory import keeping_freed_memory
 from trajkit.commands.engine_options import EngineOptions
@@ -115,7 +116,7 @@ def convert(
     }
     options = {name: value for name, value in given.items() if value not in (None, False)}
     with keeping_freed_memory():
-        made = _made(store, Path(output), to, where, options, engine_of(engine))
+        made = _made(store, place_of(output), to, where, options, engine_of(engine))
     for note in _notes(made):
         talk(note)
     return made
@@ -137,7 +138,7 @@ def _made(
     dataset = store if isinstance(store, Dataset) else None
     if dataset is None:
         path = store_path(store)
-        if (Path(path) / MANIFEST_NAME).is_file():
+        if (place_of(path) / MANIFEST_NAME).is_file():
             if where:
                 raise RequestError("--where chooses episodes; of pairs all are written")
             if engine is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from trajkit._core import console
 from trajkit._core.console import Cell, confirm, count, line, plural, table_text, talk
 from trajkit._core.result import Result
-from trajkit.commands.options import File, Option, Output, Place, RunsFolder
+from trajkit.commands.options import File, LocalOutput, Option, Place, RunsFolder
 from trajkit.commands.place import near, path_or_none
 from trajkit.errors import RequestError
 
@@ -82,7 +82,7 @@ def forget(
     *,
     episodes: File = None,
     stores: Annotated[Place | None, Option(metavar="FOLDER")] = None,
-    output: Output = None,
+    output: LocalOutput = None,
     delete: bool = False,
     runs: RunsFolder = "runs",
     dry_run: bool = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from trajkit._core.console import Meter, count, plural, talk
 from trajkit.commands.engine_options import EngineOptions
 from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Moment, Option, Output, Place, moment_of
+from trajkit.commands.options import DataFile, Moment, Option, Output, Place, moment_of
 from trajkit.commands.place import goal_of
 from trajkit.commands.result import Made
 from trajkit.commands.sharding import engine_of, refuse_secrets, shards_beside
@@ -46,7 +46,7 @@ def _named(text: str) -> tuple[str, str]:
 
 @flattened()
 def import_(
-    path: Place | None = None,
+    path: DataFile | None = None,
     *,
     from_: Annotated[str | None, Option(metavar="FORMAT")] = None,
     skip_bad: bool = False,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from trajkit._core.address import place_of
 from trajkit._core.console import talk
 from trajkit.commands.options import Count, File, Option, ServerMemory, StoreLike
 from trajkit.commands.place import store_path
@@ -66,7 +66,7 @@ def info(
     value = location.value.get_secret_value()
     if not location.is_database:
         refuse_server_options(limits, why="this is read without one")
-    if not location.is_database and not is_archive(Path(value)):
+    if not location.is_database and not is_archive(place_of(value)):
         return summarize(open_store(value), deep=check)
     if check:
         raise RequestError("--check is for stores", hint="`trajkit archive verify` checks an archive")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from trajkit._core.address import place_of
 from trajkit._core.console import Meter, size, talk
 from trajkit._core.samples import SAMPLE_PREFIX
 from trajkit.commands.options import Option, Place, StoreLike
@@ -98,7 +99,7 @@ def _opened(place: str, name: str | None, goal: Path) -> _Opened:
     from trajkit.store.layout import MANIFEST_NAME
     from trajkit.store.reader import open_store
 
-    if place.startswith(SAMPLE_PREFIX) or (Path(place) / MANIFEST_NAME).is_file():
+    if place.startswith(SAMPLE_PREFIX) or (place_of(place) / MANIFEST_NAME).is_file():
         if name is not None:
             raise RequestError(f"{place} is a store, which has no --from")
         n_bytes = sum(part.n_bytes for part in open_store(place).manifest.parts)

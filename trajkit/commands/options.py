@@ -33,6 +33,8 @@ class Option:
     """Smallest number that is accepted."""
     most: float | None = None
     """Largest number that is accepted."""
+    takes_address: bool = False
+    """Whether a file or folder may be at an address such as `s3://bucket/x`; stores always may."""
     is_open: bool = False
     """Whether `least` and `most` themselves are refused."""
     is_repeated: bool = False
@@ -69,8 +71,14 @@ Count: TypeAlias = Annotated[int, Option(least=1, metavar="N")]
 """A whole number from 1 on."""
 Confidence: TypeAlias = Annotated[float, Option(least=0, most=1, is_open=True)]
 """The confidence of an interval, such as 0.95."""
-Output: TypeAlias = Annotated[Place | None, Option(short="-o", metavar="PATH")]
-"""Where the result is written; None for a new name in the folder of stores."""
+Output: TypeAlias = Annotated[Place | None, Option(short="-o", metavar="PATH", takes_address=True)]
+"""Where the result is written, or its address; None for a new name in the folder of stores."""
+LocalOutput: TypeAlias = Annotated[Place | None, Option(short="-o", metavar="PATH")]
+"""Where the result is written on this machine."""
+NewFolder: TypeAlias = Annotated[Place, Option(short="-o", metavar="PATH")]
+"""The same, for commands that need to be told."""
+DataFile: TypeAlias = Annotated[Place, Option(takes_address=True)]
+"""A file of rows, or its address."""
 File: TypeAlias = Annotated[Place | None, Option(metavar="FILE")]
 """A file."""
 ServerMemory: TypeAlias = Annotated[int | str | None, Option(metavar="SIZE")]
@@ -86,8 +94,8 @@ TaskList: TypeAlias = Annotated[
 """The same, several of them with commas."""
 Moment: TypeAlias = Annotated[Union[str, "datetime", None], Option(metavar="TIME")]
 """A date or a time (ISO); UTC without an offset."""
-NewPath: TypeAlias = Annotated[Place, Option(short="-o", metavar="PATH")]
-"""Where the result is written, for commands that need to be told."""
+NewPath: TypeAlias = Annotated[Place, Option(short="-o", metavar="PATH", takes_address=True)]
+"""Where the result is written, or its address, for commands that need to be told."""
 Settings: TypeAlias = Annotated[Mapping[str, object], Option(is_repeated=True, metavar="NAME=VALUE")]
 """Values by name."""
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from trajkit._core.address import place_of
 from trajkit._core.console import talk
 from trajkit._core.settings import project, remember, remembered
 from trajkit.commands.options import Place, Settings, StoreLike
@@ -38,7 +39,7 @@ def last_store(say: Say = talk) -> str:
     path = value.get("path") if isinstance(value, dict) else None
     if not isinstance(path, str):
         raise RequestError("no STORE given, and no command has written one here", hint="try sample:babyai")
-    say(f"from {near(Path(path))} (last written)")
+    say(f"from {near(place_of(path))} (last written)")
     return path
 
 
@@ -72,7 +73,7 @@ def last_evaluation(say: Say = talk) -> str:
             "no STORE given, and no evaluation was played here",
             hint="`trajkit evaluate` plays one; `trajkit report STORE` says how any episodes went",
         )
-    say(f"from {near(Path(played))} (last evaluation)")
+    say(f"from {near(place_of(played))} (last evaluation)")
     return str(played)
 
 
@@ -86,7 +87,7 @@ def remember_store(path: Path, *, is_evaluation: bool = False) -> None:
 def goal_of(verb: str, given: str | Path | None) -> Path:
     """Where the new store goes: what -o says, else `<stores>/<verb>-<UTC time>` with a number where taken."""
     if given is not None:
-        return Path(given)
+        return place_of(given)
     base = Path(project().stores) / f"{verb}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     goal, number = base, 1
     while goal.exists():
@@ -141,7 +142,7 @@ def store_paths(stores: StoreLike | Iterable[StoreLike] | None) -> list[str]:
 
 def path_or_none(given: Place | None) -> Path | None:
     """A path, where one is given."""
-    return None if given is None else Path(given)
+    return None if given is None else place_of(given)
 
 
 def texts(settings: Settings | None) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from trajkit._core.console import Meter, talk
-from trajkit.commands.options import Many, NewPath, Option, many
+from trajkit.commands.options import Many, NewFolder, Option, many
 from trajkit.commands.place import remember_store
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def pull(
     repository: Annotated[str, Option(metavar="ORG/NAME[@REVISION]")],
     *,
-    output: NewPath,
+    output: NewFolder,
     split: Annotated[Many, Option(metavar="NAME")] = (),
     config: Annotated[str | None, Option(metavar="NAME")] = None,
     from_: Annotated[str | None, Option(metavar="FORMAT")] = None,

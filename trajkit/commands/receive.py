@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trajkit.commands.options import NewPath, Option
+from trajkit.commands.options import NewFolder, Option
 
 if TYPE_CHECKING:
     from trajkit.sources.otel.receiver import Receiver
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def receive(
     *,
-    output: NewPath,
+    output: NewFolder,
     port: Annotated[int, Option(least=0, most=65535)] = 4318,
     until_idle: Annotated[float | None, Option(metavar="SECONDS", least=0, is_open=True)] = None,
 ) -> Receiver:

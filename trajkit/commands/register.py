@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from trajkit._core import console
 from trajkit._core.console import confirm, line, talk
 from trajkit._core.result import Result
-from trajkit.commands.options import Option, Output, RunsFolder
+from trajkit.commands.options import LocalOutput, Option, RunsFolder
 from trajkit.commands.place import last_job, near, path_or_none
 from trajkit.commands.registration import is_of_proxy, known_config, names_of, plan, written_down
 from trajkit.errors import RequestError
@@ -89,7 +89,7 @@ def register(
     name: Annotated[str | None, Option(metavar="NAME")] = None,
     served_as: Annotated[str | None, Option(metavar="NAME")] = None,
     emit: Literal["openai-compatible"] | None = None,
-    output: Output = None,
+    output: LocalOutput = None,
     undo: bool = False,
     runs: RunsFolder = "runs",
     dry_run: bool = False,

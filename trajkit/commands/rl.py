@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
+from trajkit._core.address import place_of
 from trajkit._core.console import count, is_open, plural
 from trajkit._core.settings import project
 from trajkit.commands.launch import carry_out, forget, is_under_way
@@ -148,7 +149,7 @@ def rl_local(
     request = RlRequest(
         base=base,
         recipe=wanted,
-        store=None if options["from_"] is None else Path(store_path(options["from_"])),
+        store=None if options["from_"] is None else place_of(store_path(options["from_"])),
         **picked(options, ("tokenizer", "chat_template")),
     )
     prepared = prepare_rl(request, runs, name=options["name"])

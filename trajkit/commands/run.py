@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from trajkit._core import console
 from trajkit._core.console import plural, talk
-from trajkit.commands.options import NewPath, Option, Place, Settings
+from trajkit.commands.options import NewFolder, Option, Place, Settings
 from trajkit.commands.place import texts
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _recipes() -> str:
 def run(
     recipe: Annotated[Place, Option(listing=_recipes)],
     *,
-    output: NewPath,
+    output: NewFolder,
     set: Settings | None = None,
     dry_run: bool = False,
     yes: bool = False,

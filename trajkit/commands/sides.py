@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from trajkit._core.address import place_of
 from trajkit._core.console import can_ask, choose, talk
 from trajkit._core.settings import project, remembered
 from trajkit.commands.options import StoreLike
@@ -42,7 +43,7 @@ def learned_by(method: str, train: StoreLike | None) -> str:
     if train is not None or method == "sft":
         return store_path(train)
     if (last := remembered("last_pairs")) is not None:
-        talk(f"from {near(Path(last['path']))} (last written)")
+        talk(f"from {near(place_of(last['path']))} (last written)")
         return str(last["path"])
     if method == "kto":
         return last_store()
@@ -78,7 +79,7 @@ def sides(
     """
     from trajkit.curation.pair_file import MANIFEST_NAME
 
-    learned, measured = Path(train), None if val is None else Path(store_path(val))
+    learned, measured = place_of(train), None if val is None else place_of(store_path(val))
     are_pairs = method != "sft" and (learned / MANIFEST_NAME).is_file()
     if method == "dpo" and not are_pairs:
         return Sides(learned, None)  # what prepares the job refuses it

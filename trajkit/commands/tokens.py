@@ -6,10 +6,11 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
+from trajkit._core.address import place_of
 from trajkit._core.console import Meter, notes, talk
 from trajkit.commands.engine_options import EngineOptions
 from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Count, File, Option, Place
+from trajkit.commands.options import Count, DataFile, File, Option
 from trajkit.commands.place import path_or_none
 from trajkit.commands.sharding import engine_of, shards_here
 from trajkit.commands.validate import Target
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @flattened()
 def tokens(
-    file: Place,
+    file: DataFile,
     *,
     model: Annotated[str, Option(metavar="M")],
     target: Target | None = None,
@@ -69,7 +70,7 @@ def tokens(
         shards = None if runs is None else stack.enter_context(shards_here(runs, "tokens"))
         meter = stack.enter_context(Meter())
         found = count_tokens(
-            Path(file),
+            place_of(file),
             target=target or ("openai" if known.find(model) else "trl"),
             model=model,
             prices=known,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
+from trajkit._core.address import place_of
 from trajkit._core.console import Meter, count, notes, talk
-from trajkit.commands.options import Count, Option, Output, Place
+from trajkit.commands.options import Count, DataFile, Option, Output
 from trajkit.commands.place import path_or_none
 from trajkit.errors import RequestError
 
@@ -18,7 +18,7 @@ Target: TypeAlias = Literal["openai", "azure", "nebius", "together", "fireworks"
 
 
 def validate(
-    file: Place,
+    file: DataFile,
     *,
     target: Target,
     suffix: Annotated[str | None, Option(metavar="NAME")] = None,
@@ -57,7 +57,7 @@ def validate(
         raise RequestError("--max-length is in tokens, and needs --tokenizer to count them")
     with Meter() as meter:
         found = validate_file(
-            Path(file),
+            place_of(file),
             target=target,
             suffix=suffix,
             tokenizer=tokenizer,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 import trajkit
+from trajkit._core.address import readable
 from trajkit._core.files import building_folder
 from trajkit.curation.connected import least_connected
 from trajkit.curation.keys import PLACES
@@ -101,7 +102,7 @@ def _joined_keys(pairs: Pairs) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     holders: dict[bytes, set[str]] = {}
     seedless: set[bytes] = set()
-    with pq.ParquetFile(pairs.path / DATA_NAME) as file:
+    with pq.ParquetFile(readable(pairs.path / DATA_NAME)) as file:
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[*_KEYS, "seed", "prompt"]):
             for mine, theirs, seed, prompt in zip(*(each.to_pylist() for each in batch.columns), strict=True):
                 text = hashlib.sha256(prompt.encode()).digest()
@@ -155,7 +156,7 @@ def _ids(pairs: Pairs, sides: list[str]) -> dict[str, set[str]]:
     import pyarrow.parquet as pq
 
     found: dict[str, set[str]] = {}
-    table = pq.read_table(pairs.path / DATA_NAME, columns=list(_IDS))
+    table = pq.read_table(readable(pairs.path / DATA_NAME), columns=list(_IDS))
     for side, *ids in zip(sides, *(column.to_pylist() for column in table.columns), strict=True):
         found.setdefault(side, set()).update(ids)
     return found

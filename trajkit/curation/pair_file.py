@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from trajkit._core.address import place_of, readable
 from trajkit._core.files import building_folder, sha256_file, write_text
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import LineageEntry, Message
@@ -170,7 +171,7 @@ class Pairs:
         """Iterate over the pairs in order, reading them lazily."""
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(self.path / DATA_NAME) as file:
+        with pq.ParquetFile(readable(self.path / DATA_NAME)) as file:
             for batch in file.iter_batches(_ROWS_PER_GROUP):
                 for row in batch.to_pylist():
                     yield Pair.model_validate(
@@ -184,7 +185,7 @@ def open_pairs(path: str | Path) -> Pairs:
     Raises:
         StoreError: This trajkit cannot read it, or the file was changed.
     """
-    folder = Path(path)
+    folder = place_of(path)
     try:
         text = (folder / MANIFEST_NAME).read_text(encoding="utf-8")
         value = json.loads(text)
@@ -199,7 +200,7 @@ def open_pairs(path: str | Path) -> Pairs:
         found = sha256_file(folder / DATA_NAME)
     except FileNotFoundError as error:
         raise StoreError(
-            f"there are no pairs at {folder}: no {Path(error.filename).name}",
+            f"there are no pairs at {folder}: no {Path(error.filename or DATA_NAME).name}",
             hint="`trajkit pairs` makes some",
         ) from error
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from trajkit._core.address import readable
 from trajkit._core.settings import Reservation, reserved
 from trajkit.curation.keys import FROM_TEXT
 from trajkit.curation.leak_report import Aliased, Example, Finding, LeakKind, LeakReport, LeakSide
@@ -54,7 +55,7 @@ class _Side:
         self.texts_without_seed: set[str] = set()
         self._seeded: set[str] = set()
         self._stated: set[str] = set()
-        with pq.ParquetFile(pairs.path / DATA_NAME) as file:
+        with pq.ParquetFile(readable(pairs.path / DATA_NAME)) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(_COLUMNS)):
                 for row in batch.to_pylist():
                     self._add(row)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trajkit._core.address import readable
 from trajkit._core.files import refuse_existing
 from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.redact_column import Changed, RedactReport, Search, text_columns
@@ -260,10 +261,10 @@ def _rows(store: Store, table: str, part: str, names: list[str] | None = None) -
     try:
         if not path.is_file():
             path = store.parts(table)[0]  # for the columns
-            rows = pq.read_schema(path).empty_table()
+            rows = pq.read_schema(readable(path)).empty_table()
             rows = rows if names is None else rows.select(names)
         else:
-            rows = pq.read_table(path, columns=names, partitioning=None)
+            rows = pq.read_table(readable(path), columns=names, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"{path} could not be read: {first_line(error)}") from error
     for place, field in enumerate(rows.schema):

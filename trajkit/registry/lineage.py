@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
+from trajkit._core.address import readable
 from trajkit.errors import StoreError
 from trajkit.registry.ledger import Learned, Registration, TunedModel
 from trajkit.schema import LineageEntry, Model
@@ -73,7 +74,7 @@ def uses_of(learned: Learned, *, episode_id: str | None = None) -> list[Use] | U
 def _of_rows(path: Path) -> str:
     """Return SQL of one row per step or side of a pair, and whether it is learned."""
     rows = scan([path])
-    if _PAIRS not in pq.read_schema(path).names:
+    if _PAIRS not in pq.read_schema(readable(path)).names:
         return f"(SELECT episode_id, row IS NOT NULL AND weight <> 0 AS is_learned FROM {rows})"
     sides = [
         f"SELECT {side}_episode_id AS episode_id, row IS NOT NULL AS is_learned FROM {rows}"

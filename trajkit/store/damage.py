@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trajkit._core.address import readable
 from trajkit.errors import DataError, StoreError
 from trajkit.store.arrow import noun_of
 from trajkit.store.check import check
@@ -54,7 +55,7 @@ def last_damage() -> StoreError | None:
 def _check_values(path: Path, table: str) -> None:
     number = 0
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(readable(path)) as file:
             for batch in file.iter_batches(_ROWS):
                 batch.validate(full=True)  # refuses texts that are not UTF-8
                 for at in range(batch.num_rows):

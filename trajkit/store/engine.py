@@ -18,6 +18,7 @@ from typing import Any
 
 import duckdb
 
+from trajkit._core.address import opened
 from trajkit._core.memory import is_own_process
 from trajkit._core.outside import json_from_outside
 from trajkit.errors import DataError, QueryError, StoreError
@@ -60,6 +61,8 @@ def connect(
     connection = duckdb.connect(config=dict(_CONFIG))
     folder = spill or Path(tempfile.gettempdir()) / f"trajkit-spill-{secrets.token_hex(6)}"
     connection.execute("SET TimeZone = 'UTC'")
+    for system in opened():
+        connection.register_filesystem(system)
     # in Jupyter without ipywidgets DuckDB has no progress bar, and refuses the setting
     with contextlib.suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = false")

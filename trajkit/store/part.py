@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trajkit._core.address import readable
 from trajkit.errors import StoreError
 from trajkit.schema import Metric
 from trajkit.store.engine import first_line, writing
@@ -77,7 +78,7 @@ def refuse_other_columns(path: Path, table: str, metrics: Sequence[Metric], n_ro
         StoreError: It is not Parquet, or not such a part; the message names the file and the column.
     """
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(readable(path)) as file:
             found, n_found = file.schema_arrow, file.metadata.num_rows
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _refused(f"{path} is not Parquet that can be read: {first_line(error)}") from error
@@ -105,7 +106,7 @@ def refuse_twice(paths: tuple[Path, ...], sums: tuple[str, ...]) -> None:
     seen: list[pa.Array[Any]] = []
     for path in paths:
         try:
-            with pq.ParquetFile(path) as file:  # pq.read_table loads pandas
+            with pq.ParquetFile(readable(path)) as file:  # pq.read_table loads pandas
                 column: Any = file.read(["episode_id"]).column(0).cast(pa.large_string())
         except (pa.ArrowException, OSError) as error:
             raise _refused(f"{path} is not Parquet that can be read: {first_line(error)}") from error

@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from trajkit._core.address import Address, spelled
 from trajkit.errors import QueryError, StoreError
 from trajkit.store.damage import damage
 from trajkit.store.engine import (
@@ -208,8 +209,10 @@ def fenced(
     connection = connect(memory_limit=memory_limit, threads=threads)
     create_views(connection, store)
     connection.execute(f"SET max_temp_directory_size = {literal(_MOST_SPILLED)}")
-    folders = f"[{literal(str(store.path))}, {file_literal(store.path)}]"  # the views name it as a pattern
-    connection.execute(f"SET allowed_directories = {folders}")
+    folders = [literal(str(store.path)), file_literal(store.path)]  # the views name it as a pattern
+    if isinstance(store.path, Address):
+        folders.append(literal(spelled(store.path)))
+    connection.execute(f"SET allowed_directories = [{', '.join(folders)}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

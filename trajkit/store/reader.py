@@ -6,8 +6,9 @@ import contextlib
 import functools
 import os
 import re
+import shutil
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import duckdb
 from pydantic import ValidationError
 
+from trajkit._core.address import Address, fetch, place_of, reaching
 from trajkit._core.files import sha256_file
 from trajkit._core.outside import json_from_outside, problem_of, regular_file, text_from_outside
 from trajkit._core.samples import SAMPLE_PREFIX, samples
@@ -52,20 +54,22 @@ def open_store(path: str | Path) -> Store:
     """Open a store, and check that every part exists and has its size.
 
     Args:
-        path: The folder, or `sample:NAME` for a store that comes with trajkit, such as `sample:babyai`.
+        path: The folder, its address, or `sample:NAME` for a store that comes with trajkit, such as
+            `sample:babyai`.
 
     Raises:
         StoreError: It is not a store, has a newer version, or a part is missing or of another size.
     """
-    folder = _sample(str(path)) if str(path).startswith(SAMPLE_PREFIX) else Path(path)
+    folder = _sample(str(path)) if str(path).startswith(SAMPLE_PREFIX) else place_of(path)
     if not folder.is_dir():
         raise StoreError(
             f"there is no store at {path}: not a folder", hint="`trajkit export` and `rollout -o` make one"
         )
     folder = folder.resolve()
     store = Store(folder, read_manifest(folder / MANIFEST_NAME))
+    sizes = folder.sizes() if isinstance(folder, Address) else None
     for part in store.manifest.parts:
-        _check_size(folder, part)
+        _check_size(folder, part, sizes)
     for table in TABLES:
         if not store.parts(table):
             raise StoreError(f"{folder / MANIFEST_NAME} lists no part of {table}", hint=_DAMAGED)
@@ -83,6 +87,7 @@ def verify(store: Store, *, deep: bool = False) -> None:
     """Verify that every byte is as it was written.
 
     A part with the same size and modification time as in an earlier call in this process is not read again.
+    Of a store at an address only the footers and the ids are read, unless `deep`.
     Parts must also have the columns of the layout, and episodes unique ids.
 
     Args:
@@ -97,6 +102,11 @@ def verify(store: Store, *, deep: bool = False) -> None:
         verified()
     if deep:
         from trajkit.store.damage import damage
+
+        if isinstance(store.path, Address):
+            for part in store.manifest.parts:
+                with reaching(store.path / part.path):
+                    _refuse_sum(store.path / part.path, sha256_file(store.path / part.path), part)
 
         if (broken := damage(store)) is not None:
             raise broken
@@ -168,7 +178,7 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         StoreError: There is none, it cannot be read, or it is of a newer version.
     """
-    if not os.path.lexists(path):
+    if not (path.exists() or path.is_symlink()):
         raise StoreError(
             f"{path.parent} is not a store: it has no {MANIFEST_NAME}",
             hint="a run that was killed leaves none",
@@ -195,12 +205,40 @@ def _refuse_newer(path: Path, value: Any) -> None:
 
 
 def _verify_part(store: Store, part: Part) -> None:
-    _check_size(store.path, part)
     path = store.path / part.path
-    status = path.stat()
-    if _sha256(path, status.st_size, status.st_mtime_ns, status.st_ino) != part.sha256:
-        raise StoreError(f"{path} is not the file that was written: its sha256 differs", hint=_DAMAGED)
+    if not isinstance(path, Address):
+        _check_size(store.path, part)
+        status = path.stat()
+        _refuse_sum(path, _sha256(path, status.st_size, status.st_mtime_ns, status.st_ino), part)
     _refuse_columns(path, part.sha256, part.n_rows, store.manifest.metrics)
+
+
+def _refuse_sum(path: Path, found: str, part: Part) -> None:
+    if found != part.sha256:
+        raise StoreError(f"{path} is not the file that was written: its sha256 differs", hint=_DAMAGED)
+
+
+def copy_part(store: Store, part: Part, goal: Path, *, is_linked: bool = False) -> None:
+    """Copy a part to a new local file; its checksum must have been verified, or it comes from an address.
+
+    Args:
+        store: The store.
+        part: One of its parts.
+        goal: The new file.
+        is_linked: Link the file where the disk can, for a store that is removed afterwards.
+
+    Raises:
+        StoreError: What comes from an address is not the file that was written.
+    """
+    path = store.path / part.path
+    if isinstance(path, Address):
+        _refuse_sum(path, fetch(path, goal), part)
+        return
+    if is_linked:
+        with contextlib.suppress(OSError):
+            os.link(path, goal)
+            return
+    shutil.copyfile(path, goal)
 
 
 def _refuse_ids(store: Store) -> None:
@@ -208,11 +246,16 @@ def _refuse_ids(store: Store) -> None:
     refuse_twice(tuple(store.parts("episodes")), sums)
 
 
-def _check_size(folder: Path, part: Part) -> None:
+def _check_size(folder: Path, part: Part, sizes: Mapping[str, int] | None = None) -> None:
     path = folder / part.path
-    if not os.path.lexists(path):
+    if sizes is not None:
+        size = sizes.get(part.path)
+        if size is None:
+            raise StoreError(f"{path} is missing", hint=_DAMAGED)
+    elif not os.path.lexists(path):
         raise StoreError(f"{path} is missing", hint=_DAMAGED)
-    size = regular_file(path, within=folder, error=StoreError).stat().st_size
+    else:
+        size = regular_file(path, within=folder, error=StoreError).stat().st_size
     if size != part.n_bytes:
         raise StoreError(f"{path} has {size} bytes; the manifest says {part.n_bytes}", hint=_DAMAGED)
 

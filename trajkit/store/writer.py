@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import trajkit
-from trajkit._core.files import refuse_existing, sha256_file, temporary_beside, write_text
+from trajkit._core.address import place_of
+from trajkit._core.files import refuse_existing, settle, sha256_file, temporary_beside, write_text
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import Counts, Episode, LineageEntry, Manifest, Metric, Part
 from trajkit.schema.base import JsonObject
@@ -26,7 +27,7 @@ from trajkit.store.digest import ORDER, ContentHashes, elements, ordered_batches
 from trajkit.store.engine import connect, interruptible, scan, writing
 from trajkit.store.layout import CONTENT_HASH, MANIFEST_NAME, TABLES, Column, columns, quoted
 from trajkit.store.part import arrow_schema, write_part
-from trajkit.store.reader import Store
+from trajkit.store.reader import Store, copy_part
 from trajkit.store.rows import Late, Rows
 from trajkit.store.spool import Spool
 
@@ -60,7 +61,7 @@ class StoreWriter:
         as_of: datetime | None = None,
         split: str | None = None,
     ) -> None:
-        self._goal = Path(goal).absolute()
+        self._goal = place_of(goal).absolute()
         self._metrics = tuple(sorted(metrics, key=lambda metric: (metric.level, metric.name)))
         self._facts = {"kind": kind, "source": source or {}, "as_of": as_of, "split": split}
         self._folder: Path | None = None
@@ -202,7 +203,7 @@ class StoreWriter:
         with writing(self._goal):
             for part in written:
                 path = f"{part.path.partition('/')[0]}/part-{number_by_name[_name(part)]:05}.parquet"
-                _copy(store.path / part.path, folder / path, is_linked=is_linked)
+                copy_part(store, part, folder / path, is_linked=is_linked)
                 self._parts.append(part.model_copy(update={"path": path}))
 
     def finish(
@@ -242,7 +243,7 @@ class StoreWriter:
         with writing(self._goal):
             write_text(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2) + "\n")
             refuse_existing(self._goal)
-            folder.replace(self._goal)
+            settle(folder, self._goal)
         self._folder = None
         return manifest
 
@@ -356,7 +357,7 @@ def write_episodes(
         StoreError: `goal` exists, or the disk is full.
         DataError: Two episodes have one id, or a metric is a float in one and a boolean in another.
     """
-    goal = Path(goal).absolute()
+    goal = place_of(goal).absolute()
     refuse_existing(goal)
     with Spool(goal) as spool:
         for episode in episodes:
@@ -368,14 +369,6 @@ def write_episodes(
             # opening a new connection takes longer than checking a small store
             spool.connection.execute(f"SET memory_limit = '{CHECKING_MEMORY}'")
             return writer.finish(lineage=lineage, connection=spool.connection)
-
-
-def _copy(source: Path, goal: Path, *, is_linked: bool) -> None:
-    if is_linked:
-        with contextlib.suppress(OSError):  # another disk, or one without hard links
-            goal.hardlink_to(source)
-            return
-    shutil.copyfile(source, goal)
 
 
 def _name(part: Part) -> str:

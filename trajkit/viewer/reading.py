@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trajkit._core.address import place_of, readable
 from trajkit.errors import StoreError
 from trajkit.store.engine import literal, scan
 from trajkit.store.layout import TABLES, quoted
@@ -104,7 +105,7 @@ def _beginning(kept: Kept, step: int) -> int:
 def _steps_at_once(part: str) -> int:
     """Return the number of steps of a part to read at a time, from their mean size."""
     try:
-        metadata = pq.read_metadata(part)
+        metadata = pq.read_metadata(readable(place_of(part)))
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"{part} could not be read: {error}") from error
     n_bytes = sum(metadata.row_group(place).total_byte_size for place in range(metadata.num_row_groups))

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trajkit._core.address import readable
 from trajkit.curation.rows.bridge import (
     Numbers,
     bounds_in,
@@ -58,7 +59,7 @@ class PartSteps:
     def __init__(self, path: Path, chosen: pa.Array[Any] | None) -> None:
         self._path = path
         self._is_chosen: Numbers | None = None
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(readable(path)) as file:
             n_kept = file.read(["n_prompt_kept"]).column(0)
             if chosen is not None:
                 ids = file.read(["episode_id"]).column(0).cast(chosen.type)
@@ -76,7 +77,10 @@ class PartSteps:
         """
         lines = [None if plain is None else PlainLines(plain) for _ in range(_AT_ONCE)]
         pending: deque[Future[pa.Table]] = deque()
-        with pq.ParquetFile(self._path, memory_map=True) as file, ThreadPoolExecutor(_THREADS) as makers:
+        with (
+            pq.ParquetFile(readable(self._path), memory_map=True) as file,
+            ThreadPoolExecutor(_THREADS) as makers,
+        ):
             for number, batch in enumerate(self._batches(file)):
                 if len(pending) == _AT_ONCE:
                     yield pending.popleft().result()

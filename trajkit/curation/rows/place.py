@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from trajkit._core.files import refuse_existing, temporary_beside, write_text
+from trajkit._core.address import Address, publish
+from trajkit._core.files import refuse_existing, settle, temporary_beside, write_text
 from trajkit.curation.rows.provenance import is_ours, provenance_path
 from trajkit.curation.rows.request import FileKind
 from trajkit.errors import StoreError
@@ -50,7 +51,7 @@ class Place:
             StoreError: Something cannot be written.
         """
         try:
-            self.goal.parent.mkdir(parents=True, exist_ok=True)
+            self.work.parent.mkdir(parents=True, exist_ok=True)
             self.work.mkdir()
             yield self.work
         except OSError as error:
@@ -75,7 +76,12 @@ class Place:
                 provenance.replace(folder / self.provenance.name)
             for name, text in others.items():
                 write_text(folder / name, text, mode=0o755 if name.endswith(".sh") else 0o644)
-            folder.replace(self.goal)
+            settle(folder, self.goal)
+            return
+        if isinstance(self.goal, Address):
+            publish(
+                {self.goal: rows} | ({} if provenance is None else {self.provenance: provenance}), self.goal
+            )
             return
         if provenance is not None:
             provenance.replace(self.provenance)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trajkit._core.address import readable
 from trajkit.curation.rows.bridge import flags_in, numbers_of
 from trajkit.store.engine import connect, interruptible, scan
 
@@ -112,13 +113,13 @@ def _sorted(spooled: Spooled) -> Iterator[pa.Table]:
 def is_ours(path: Path) -> bool:
     """Whether a file is a provenance: one that was left behind without its training file may be replaced."""
     try:
-        return METADATA_KEY in (pq.read_schema(path).metadata or {})
+        return path.exists() and METADATA_KEY in (pq.read_schema(readable(path)).metadata or {})
     except (OSError, pa.ArrowInvalid):
         return False
 
 
 def read_facts(path: Path) -> dict[str, Any]:
     """Read the counts and options from a provenance."""
-    metadata = pq.read_schema(path).metadata or {}
+    metadata = pq.read_schema(readable(path)).metadata or {}
     facts: dict[str, Any] = json.loads(metadata[METADATA_KEY])
     return facts

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trajkit._core.address import readable
 from trajkit.curation.rows.conversation import conversations, raw_steps
 from trajkit.curation.rows.part import RAW, READ, PartSteps, bytes_per_step
 from trajkit.errors import StoreError
@@ -173,7 +174,7 @@ class Steps:
                 f"SELECT episode_id, count(*), max(n_prompt_kept) > 0 FROM {scan([part])} "
                 "SEMI JOIN chosen USING (episode_id) GROUP BY episode_id ORDER BY episode_id"
             ).fetchall()
-        with pq.ParquetFile(part) as file:
+        with pq.ParquetFile(readable(part)) as file:
             n_bytes = bytes_per_step(file, columns)
         yield from _cut(part, found, n_bytes)
 

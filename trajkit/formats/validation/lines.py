@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trajkit._core.address import readable
 from trajkit.errors import DataError
 from trajkit.formats.validation.finding import Flaw, kind_of, shown
 
@@ -150,7 +151,7 @@ def _no_json(raw: bytes, error: Exception) -> Flaw:
 
 def _parquet_rows(path: Path, is_wanted: Callable[[int], bool]) -> Iterator[Line]:
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(readable(path))
         is_json = [isinstance(field.type, pa.JsonType) for field in file.schema_arrow]
         number = 0
         for batch in file.iter_batches(batch_size=_ROWS_PER_BATCH):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from trajkit._core.address import is_address, local_copy
 from trajkit._core.division import Division, own_folder
 from trajkit._core.files import refuse_existing
 from trajkit._core.outside import regular_file
@@ -61,14 +62,14 @@ def import_files(
         StoreError: `goal` exists or cannot be written.
     """
     refuse_existing(goal)
-    place = str(place)
-    intake = Intake(format_of(place, wish), wish, success)
-    path = shown_place(place)
-    with Spool(goal.absolute()) as spool:
-        _take((read or found_at)(place, intake.name, wish), intake, spool, on_progress)
-        intake.finish(path)
-        entry = intake.entry(path, pulled)
-        manifest = _write(spool, goal, intake, path, (entry,))
+    path = shown_place(str(place))
+    with local_copy(str(place)) as here:
+        intake = Intake(format_of(here, wish), wish, success)
+        with Spool(goal.absolute()) as spool:
+            _take((read or found_at)(here, intake.name, wish), intake, spool, on_progress)
+            intake.finish(path)
+            entry = intake.entry(path, pulled)
+            manifest = _write(spool, goal, intake, path, (entry,))
     return intake.imported(path, goal, manifest), entry
 
 
@@ -125,9 +126,12 @@ def read_shards(
         What was seen, and the stores of the shards with episodes; an id may be in two of them.
 
     Raises:
+        RequestError: The place is an address, which only one process reads.
         DataError: A document cannot be read, and `skip_bad` is not set; all of them are counted first.
         NothingMatched: No document has an episode.
     """
+    if is_address(place):
+        raise RequestError(f"{shown_place(place)} is imported in one piece", hint="leave --on out")
     name = format_of(place, wish)
     known = wish.model_copy(update={"format": name})
     tasks = [Task(place, division.folder, known, share) for share in shares(place, division.n)]

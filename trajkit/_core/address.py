@@ -1,0 +1,389 @@
+"""Files and folders at an address such as `s3://bucket/runs/train`, through fsspec.
+
+An `Address` is a `Path` that prints as its address. Reading and listing work as with any path; `publish`
+writes. Any other use as a local file ends in an error that names the address, never in a folder of that name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import os
+import re
+import secrets
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path, PosixPath, WindowsPath
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from trajkit._core.lazy import need
+from trajkit.errors import RequestError, StoreError, TrajkitError
+
+if TYPE_CHECKING:
+    _LocalPath = PosixPath
+else:
+    _LocalPath = WindowsPath if sys.platform == "win32" else PosixPath
+
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
+_DATABASES = ("http", "https", "postgres", "postgresql", "clickhouse", "clickhouses")
+"""Addresses of other systems, which the commands that take them read by themselves."""
+_PACKAGES = {
+    "s3": ("s3fs", "s3"),
+    "s3a": ("s3fs", "s3"),
+    "gs": ("gcsfs", "gcs"),
+    "gcs": ("gcsfs", "gcs"),
+    "az": ("adlfs", "azure"),
+    "abfs": ("adlfs", "azure"),
+    "abfss": ("adlfs", "azure"),
+    "hf": ("huggingface_hub", "hub"),
+}
+"""The package that speaks each protocol, and the extra that brings it."""
+_WRITING = ".writing"
+_AT_ONCE = 8
+"""Files that are sent side by side."""
+_OPENED: dict[str, Any] = {}
+
+
+def is_address(text: object) -> bool:
+    """Whether a text is the address of a file or folder and not a local path or a database."""
+    found = _ADDRESS.fullmatch(text) if isinstance(text, str) else None
+    return isinstance(text, Address) or (found is not None and found[1] not in _DATABASES)
+
+
+def place_of(given: str | Path) -> Path:
+    """Return a local path, or an `Address` if the text is one; `file://` is a local path.
+
+    Raises:
+        RequestError: The address has no bucket, or holds a user, a password or a query.
+    """
+    if isinstance(given, Path):
+        return given
+    found = _ADDRESS.fullmatch(given)
+    if found is None or found[1] in _DATABASES:
+        return Path(given)
+    protocol, rest = found[1], found[2].rstrip("/")
+    if protocol == "file":
+        return Path(rest)
+    shown = f"{protocol}://{rest.partition('?')[0].rpartition('@')[2]}"
+    if "@" in rest.partition("/")[0] or "?" in rest:
+        raise RequestError(
+            f"{shown}: an address holds no user, password or query",
+            hint="credentials come from the environment and the service's own files: docs/storage.md",
+        )
+    parts = rest.split("/")
+    if not all(parts) or ".." in parts or "." in parts:
+        raise RequestError(
+            f"{shown} is no address of a file or folder", hint="such as s3://bucket/stores/train"
+        )
+    return Address(f"{protocol}:", *parts)
+
+
+class Address(_LocalPath):
+    """A file or folder at an address. Joined and taken apart like any path."""
+
+    def __str__(self) -> str:
+        return f"{self.parts[0]}//{'/'.join(self.parts[1:])}"
+
+    def __repr__(self) -> str:
+        return f"Address({str(self)!r})"
+
+    def __fspath__(self) -> str:
+        raise RequestError(
+            f"{self} is an address, and this takes a local path", hint="docs/storage.md lists what does"
+        )
+
+    def is_absolute(self) -> bool:
+        """An address is never relative to a folder."""
+        return True
+
+    def absolute(self) -> Self:
+        """The address itself."""
+        return self
+
+    def resolve(self, strict: bool = False) -> Self:
+        """The address itself."""
+        return self
+
+    def is_symlink(self) -> bool:
+        """No service has links."""
+        return False
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether a file has this address, or files are under it."""
+        with reaching(self):
+            return bool(filesystem(self).exists(str(self)))
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether files are under it."""
+        with reaching(self):
+            return bool(filesystem(self).isdir(str(self)))
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a file."""
+        with reaching(self):
+            return bool(filesystem(self).isfile(str(self)))
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Return the size of the file; services have no modes or owners."""
+        with reaching(self):
+            size = int(filesystem(self).size(str(self)))
+        return os.stat_result((stat.S_IFREG | 0o644, 0, 0, 1, 0, 0, size, 0, 0, 0))
+
+    def open(self, mode: str = "r", *given: Any, **options: Any) -> Any:  # type: ignore[override]
+        """Open the file for reading; bytes are read as they are asked for."""
+        if mode not in ("r", "rt", "rb"):
+            raise RequestError(f"{self} cannot be opened to be changed")
+        with reaching(self):
+            raw = filesystem(self).open(str(self), "rb", cache_type="readahead", block_size=1 << 20)
+            return raw if mode == "rb" else io.TextIOWrapper(raw, *given[1:], **options)
+
+    def read_bytes(self) -> bytes:
+        """Read the whole file."""
+        with reaching(self):
+            return cast(bytes, filesystem(self).cat_file(str(self)))
+
+    def read_text(
+        self, encoding: str | None = None, errors: str | None = None, newline: str | None = None
+    ) -> str:
+        """Read the whole file as text."""
+        return self.read_bytes().decode(encoding or "utf-8", errors or "strict")
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size in bytes of every file under it, by its path below it; one listing."""
+        with reaching(self):
+            system = filesystem(self)
+            root = system._strip_protocol(str(self)).rstrip("/") + "/"
+            found = system.find(str(self), detail=True)
+            return {name.removeprefix(root): int(each["size"]) for name, each in found.items()}
+
+
+@functools.lru_cache(maxsize=32)
+def _filesystem(protocol: str) -> Any:
+    module, extra = _PACKAGES.get(protocol, ("fsspec", "s3"))
+    fsspec = need("fsspec", extra=extra)
+    need(module, extra=extra)
+    # other processes write too: nothing is taken from an earlier listing; DuckDB asks for the ranges it needs
+    options = {"default_cache_type": "none"} if protocol in ("s3", "s3a") else {}
+    try:
+        system = _OPENED[protocol] = fsspec.filesystem(protocol, use_listings_cache=False, **options)
+    except (ValueError, ImportError) as error:
+        raise RequestError(f"{protocol}:// cannot be read: {str(error).splitlines()[0]}") from error
+    return system
+
+
+def filesystem(address: Path) -> Any:
+    """Return the fsspec file system of an address.
+
+    Raises:
+        MissingExtra: The package of the service is not installed.
+        RequestError: No package speaks this protocol.
+    """
+    return _filesystem(address.parts[0].removesuffix(":"))
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Errors that the packages of the services raise; those of packages that were not loaded cannot occur."""
+    names = (
+        ("botocore.exceptions", "BotoCoreError"),
+        ("botocore.exceptions", "ClientError"),
+        ("aiohttp", "ClientError"),
+        ("azure.core.exceptions", "AzureError"),
+        ("gcsfs.retry", "HttpError"),
+        ("google.auth.exceptions", "GoogleAuthError"),
+        ("httpx", "HTTPError"),
+    )
+    loaded = [getattr(sys.modules[module], name) for module, name in names if module in sys.modules]
+    return (OSError, TimeoutError, *loaded)
+
+
+@contextlib.contextmanager
+def reaching(address: Path) -> Iterator[None]:
+    """Translate failures of a service into one line that names the address.
+
+    Raises:
+        StoreError: The service refused, or could not be reached.
+    """
+    try:
+        yield
+    except TrajkitError:
+        raise
+    except _failures() as error:
+        raise refused(address, error) from error
+
+
+def readable(path: Path) -> Any:
+    """Return what pyarrow can open: a local path itself, or the file at an address, read by ranges."""
+    return path.open("rb") if isinstance(path, Address) else path
+
+
+def refused(address: Path, error: Exception) -> StoreError:
+    """Return the error of a service that refused or could not be reached."""
+    if isinstance(error, FileNotFoundError):
+        return StoreError(f"there is nothing at {address}")
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    if isinstance(error, PermissionError) or "redential" in reason:
+        return StoreError(
+            f"{address} is refused: {reason}",
+            hint="are the credentials of the environment there, not expired, and allowed to do this?",
+        )
+    return StoreError(f"{address} could not be reached: {reason}", hint="the same command may be run again")
+
+
+def fetch(address: Path, goal: Path) -> str:
+    """Copy a file from its address to a new local file.
+
+    Returns:
+        The hex sha256 of its bytes.
+    """
+    digest = hashlib.sha256()
+    with reaching(address), address.open("rb") as source, goal.open("xb") as file:
+        while piece := source.read(1 << 22):
+            digest.update(piece)
+            file.write(piece)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def local_copy(place: str) -> Iterator[str]:
+    """Yield a place as it is, or a temporary local copy of what an address has, under the same name.
+
+    Raises:
+        RequestError: There is nothing at the address.
+        StoreError: The service refused, or could not be reached.
+    """
+    if not is_address(place):
+        yield place
+        return
+    address = place_of(place)
+    if not isinstance(address, Address):  # file://
+        yield str(address)
+        return
+    sizes = address.sizes()
+    if not sizes:
+        raise RequestError(f"there is no file or folder {address}")
+    is_one = address.is_file()
+    with tempfile.TemporaryDirectory(prefix="trajkit-") as folder:
+        copy = Path(folder) / address.name
+        for name in sizes:
+            goal = copy if is_one else copy / name
+            if not goal.resolve().is_relative_to(Path(folder).resolve()):
+                raise StoreError(f"{address} has a file {name!r}, which lies outside it")
+            goal.parent.mkdir(parents=True, exist_ok=True)
+            fetch(address if is_one else address / name, goal)
+        yield str(copy)
+
+
+def publish(files: Mapping[Path, Path], goal: Path) -> None:
+    """Copy local files to their addresses: the JSON files, which make a store one, after all others.
+
+    Nothing is replaced. A small file beside `goal` (its name and `.writing`) says that it is being written,
+    so that two writers never mix. After a failure nothing is left, as far as the service can be reached.
+
+    Args:
+        files: Local files by address.
+        goal: The file or folder that they are.
+
+    Raises:
+        StoreError: Something has the name of `goal`, another process writes it, or the service failed.
+    """
+    system = filesystem(goal)
+    claim = goal.with_name(goal.name + _WRITING)
+    refuse_taken(goal)
+    _create(claim, f"{secrets.token_hex(16)} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n".encode())
+    sent: list[Path] = []
+    try:
+        refuse_taken(goal)  # whose claim was gone by now may have finished
+        is_last = {address: address == goal or address.suffix == ".json" for address in files}
+        first = [address for address in files if not is_last[address]]
+        sent += first
+        if first:
+            with reaching(goal):
+                system.put(
+                    [str(files[each]) for each in first], [str(each) for each in first], batch_size=_AT_ONCE
+                )
+        for address in sorted(address for address in files if is_last[address]):
+            _create(address, files[address])
+            sent.append(address)
+    except BaseException:  # Ctrl-C too: nothing half stays
+        for each in sent:
+            with contextlib.suppress(*_failures()):
+                system.rm_file(str(each))
+        raise
+    finally:
+        with contextlib.suppress(*_failures()):
+            system.rm_file(str(claim))
+
+
+def refuse_taken(address: Path) -> None:
+    """Refuse an address that something has.
+
+    Raises:
+        StoreError: There is something.
+    """
+    if address.exists():
+        raise StoreError(f"{address} exists already", hint="choose another -o, or remove it first")
+
+
+def _create(address: Path, content: bytes | Path) -> None:
+    """Write a file only if nothing has its name, in one request where the service has conditional writes."""
+    system = filesystem(address)
+    try:
+        with reaching(address):
+            try:
+                if isinstance(content, bytes):
+                    system.pipe_file(str(address), content, mode="create")
+                else:
+                    system.put_file(str(content), str(address), mode="create")
+            except FileExistsError:
+                # the answer to an earlier try may have been lost on its way
+                if not _is(address, content):
+                    raise
+    except StoreError as error:
+        if not isinstance(error.__cause__, FileExistsError):
+            raise
+        if address.name.endswith(_WRITING):
+            goal = address.with_name(address.name.removesuffix(_WRITING))
+            raise StoreError(
+                f"{goal} is being written by another process, or one was stopped there",
+                hint=f"remove {address} if no process writes there any more",
+            ) from error
+        raise StoreError(f"{address} exists already", hint="choose another -o, or remove it first") from error
+
+
+def _is(address: Path, content: bytes | Path) -> bool:
+    """Whether a file at an address has this content."""
+    if isinstance(content, bytes):
+        return address.read_bytes() == content
+    with content.open("rb") as ours, address.open("rb") as theirs:
+        while piece := ours.read(1 << 22):
+            if theirs.read(len(piece)) != piece:
+                return False
+        return not theirs.read(1)
+
+
+def send(built: Path, goal: Path) -> None:
+    """Copy a complete local file or folder to its address, and remove it here. See `publish`."""
+    if built.is_dir():
+        found = [path for path in built.rglob("*") if path.is_file()]
+        publish({goal.joinpath(*path.relative_to(built).parts): path for path in found}, goal)
+        shutil.rmtree(built, ignore_errors=True)
+    else:
+        publish({goal: built}, goal)
+        built.unlink()
+
+
+def spelled(address: Path) -> str:
+    """Return an address as its file system spells it, such as `memory:///a` for `memory://a`."""
+    system = filesystem(address)
+    return str(system.unstrip_protocol(system._strip_protocol(str(address))))
+
+
+def opened() -> list[Any]:
+    """Return the file systems that this process has used, for engines that read by address."""
+    return list(_OPENED.values())
