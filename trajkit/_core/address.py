@@ -135,7 +135,7 @@ class Address(_LocalPath):
             size = int(filesystem(self).size(str(self)))
         return os.stat_result((stat.S_IFREG | 0o644, 0, 0, 1, 0, 0, size, 0, 0, 0))
 
-    def open(self, mode: str = "r", *given: Any, **options: Any) -> Any:  # type: ignore[override]
+    def open(self, mode: str = "r", *given: Any, **options: Any) -> Any:
         """Open the file for reading; bytes are read as they are asked for."""
         if mode not in ("r", "rt", "rb"):
             raise RequestError(f"{self} cannot be opened to be changed")
