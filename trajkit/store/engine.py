@@ -287,7 +287,8 @@ def writing(path: Path, *connections: duckdb.DuckDBPyConnection) -> Iterator[Non
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a message, without DuckDB's prefix."""
-    line = (str(error).splitlines() or [""])[0]
+    """Return the first line of a message, without DuckDB's prefix; of an error in Python code, the last."""
+    lines = str(error).strip().splitlines() or [""]
+    line = lines[-1] if "Traceback (most recent call last)" in lines[0] else lines[0]
     kind, separator, rest = line.partition(" Error: ")
     return rest if separator and len(kind) < 30 else line
