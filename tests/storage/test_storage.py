@@ -63,27 +63,23 @@ def files(address: str) -> set[str]:
     return set(place.sizes())
 
 
-OUTPUTS = set(
-    [
-        "convert",
-        "dedupe",
-        "evaluate",
-        "export",
-        "import",
-        "leak",
-        "mask",
-        "merge",
-        "pairs",
-        "redact",
-        "replay",
-        "rollout",
-        "score",
-        "select",
-        "split",
-        "validate",
-        "weight",
-    ]
-)
+OUTPUTS = {
+    "convert",
+    "dedupe",
+    "export",
+    "import",
+    "leak",
+    "mask",
+    "merge",
+    "pairs",
+    "redact",
+    "replay",
+    "score",
+    "select",
+    "split",
+    "validate",
+    "weight",
+}
 WHOLE = {"manifest.json", *(f"{table}/part-00000.parquet" for table in ("episodes", "steps", "feedback"))}
 
 
