@@ -158,6 +158,8 @@ class Address(_LocalPath):
         """Return the size in bytes of every file under it, by its path below it; one listing."""
         with reaching(self):
             system = filesystem(self)
+            for known in _OPENED.values():
+                known.forget()
             root = system._strip_protocol(str(self)).rstrip("/") + "/"
             found = system.find(str(self), detail=True)
             return {name.removeprefix(root): int(each["size"]) for name, each in found.items()}
@@ -168,12 +170,14 @@ def _filesystem(protocol: str) -> Any:
     module, extra = _PACKAGES.get(protocol, ("fsspec", "s3"))
     fsspec = need("fsspec", extra=extra)
     need(module, extra=extra)
-    # other processes write too: nothing is taken from an earlier listing; DuckDB asks for the ranges it needs
-    options = {"default_cache_type": "none"} if protocol in ("s3", "s3a") else {}
     try:
-        system = _OPENED[protocol] = fsspec.filesystem(protocol, use_listings_cache=False, **options)
+        # other processes write too: nothing is taken from an earlier listing
+        system = fsspec.filesystem(protocol, use_listings_cache=False)
     except (ValueError, ImportError) as error:
         raise RequestError(f"{protocol}:// cannot be read: {str(error).splitlines()[0]}") from error
+    from trajkit._core.ranges import Ranges
+
+    _OPENED[protocol] = Ranges(system, protocol)
     return system
 
 
@@ -385,5 +389,5 @@ def spelled(address: Path) -> str:
 
 
 def opened() -> list[Any]:
-    """Return the file systems that this process has used, for engines that read by address."""
+    """Return the file systems that this process has used, as DuckDB takes them."""
     return list(_OPENED.values())

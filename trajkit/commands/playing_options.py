@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
 from trajkit.commands.engine_options import EngineOptions
-from trajkit.commands.options import Count, File, Option, Output, RunsFolder, Settings, Tasks, many
+from trajkit.commands.options import Count, File, Option, LocalOutput, RunsFolder, Settings, Tasks, many
 from trajkit.commands.place import texts
 from trajkit.rollouts.options import Options
 
@@ -60,7 +60,7 @@ class PlayingOptions(EngineOptions, total=False):
     """The gateway's tensorzero.toml. Default: that of trajkit.toml, else that of the local stack."""
     runs: Annotated[RunsFolder, Option(default="runs")]
     """Folder where jobs are kept."""
-    output: Output
+    output: LocalOutput
     """Store to write."""
     new_run: bool
     """Play everything anew, also what was done before."""

@@ -38,6 +38,7 @@ DEEPEST = 100
 """Deepest nesting of expressions in such a text."""
 
 _GRACE_S = 10.0
+_PYTHON_ERROR = re.compile(r"[\w.]+(Error|Exception): ")
 _PATTERN = re.compile(r"[*?\[]")
 # Failures of the machine, not of the query.
 _MACHINE = (
@@ -289,7 +290,10 @@ def writing(path: Path, *connections: duckdb.DuckDBPyConnection) -> Iterator[Non
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a message, without DuckDB's prefix."""
-    line = (str(error).splitlines() or [""])[0]
+    """Return the first line of a message, without DuckDB's prefix; of an error in Python code, the last."""
+    lines = str(error).strip().splitlines() or [""]
+    if "Traceback (most recent call last)" in lines[0]:
+        lines = [line for line in reversed(lines) if _PYTHON_ERROR.match(line)] or lines
+    line = lines[0]
     kind, separator, rest = line.partition(" Error: ")
     return rest if separator and len(kind) < 30 else line

@@ -41,6 +41,9 @@ PURPOSES = {
     "hub": "`trajkit push`, `trajkit pull`",
     "polars": "polars frames in Python",
     "ray": "shards on many machines (`--on ray`)",
+    "s3": "stores at s3://",
+    "gcs": "stores at gs://",
+    "azure": "stores at az://",
     "pii": "names of people in `trajkit redact`",
 }
 """What an extra is for. One that is not here is told by its name."""

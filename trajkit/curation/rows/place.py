@@ -78,13 +78,13 @@ class Place:
                 write_text(folder / name, text, mode=0o755 if name.endswith(".sh") else 0o644)
             settle(folder, self.goal)
             return
-        if isinstance(self.goal, Address):
-            publish(
-                {self.goal: rows} | ({} if provenance is None else {self.provenance: provenance}), self.goal
-            )
+        if provenance is None:
+            settle(rows, self.goal)
             return
-        if provenance is not None:
-            provenance.replace(self.provenance)
+        if isinstance(self.goal, Address):
+            publish({self.goal: rows, self.provenance: provenance}, self.goal)
+            return
+        provenance.replace(self.provenance)
         try:
             rows.replace(self.goal)
         except OSError:

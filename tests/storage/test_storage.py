@@ -1,0 +1,264 @@
+"""Stores and files at an address: a real server of S3 with faults, and fsspec's file system in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import click
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import trajkit
+from tests.storage.server import Fault, Proxy
+from trajkit._core.address import Address, place_of
+from trajkit.commands.catalog import COMMANDS, load
+from trajkit.errors import RequestError, StoreError, TrajkitError
+from trajkit.store.engine import connect, scan
+from trajkit.store.reader import open_store
+
+CHOSEN = ("n_steps > 2", "purpose <> 'eval'")
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    name = secrets.token_hex(4)
+    yield f"memory://{name}"
+    fsspec.filesystem("memory").rm(f"/{name}", recursive=True)
+
+
+def chosen(goal: str) -> str:
+    made = trajkit.select("sample:babyai", where=CHOSEN, output=goal)
+    assert made.manifest is not None
+    return made.manifest.digest
+
+
+def once(kind: str, method: str, part: str, *, times: int = 1) -> Fault:
+    left = [times]
+
+    def fault(asked: str, path: str) -> str | None:
+        if asked != method or part not in path or not left[0]:
+            return None
+        left[0] -= 1
+        return kind
+
+    return fault
+
+
+def files(address: str) -> set[str]:
+    place = place_of(address)
+    assert isinstance(place, Address)
+    return set(place.sizes())
+
+
+OUTPUTS = {
+    "convert",
+    "dedupe",
+    "export",
+    "import",
+    "leak",
+    "mask",
+    "merge",
+    "pairs",
+    "redact",
+    "replay",
+    "score",
+    "select",
+    "split",
+    "validate",
+    "weight",
+}
+WHOLE = {"manifest.json", *(f"{table}/part-00000.parquet" for table in ("episodes", "steps", "feedback"))}
+
+
+def test_every_step_of_a_workflow_gives_at_an_address_what_it_gives_in_a_folder(memory: str) -> None:
+    def workflow(root: str) -> list[object]:
+        digests: list[object] = [chosen(f"{root}/chosen")]
+        sides = trajkit.split(f"{root}/chosen", output=f"{root}/sides")
+        digests += [str(sides).replace(root, "")]
+        digests += [
+            trajkit.merge([f"{root}/sides/train", f"{root}/sides/val"], output=f"{root}/all").manifest
+        ]
+        digests += [
+            str(trajkit.convert(f"{root}/all", to="openai-sft", output=f"{root}/t.jsonl")).replace(root, "")
+        ]
+        digests += [trajkit.validate(f"{root}/t.jsonl", target="openai").n_errors]
+        trajkit.convert(f"{root}/all", to="atif", output=f"{root}/atif")
+        digests += [trajkit.import_(f"{root}/atif", output=f"{root}/back").manifest]
+        assert trajkit.info(f"{root}/all", check=True).is_recomputed
+        digests += [trajkit.stats(f"{root}/all").to_json() | {"stores": None}]
+        return [getattr(each, "digest", each) for each in digests]
+
+    assert workflow(memory) == workflow("here")
+    assert sorted(path.name for path in Path.cwd().iterdir()) == [".trajkit", "here"]
+
+
+def test_a_store_at_s3_has_the_same_digest_and_its_manifest_is_written_last_and_only_once(
+    server: Proxy, bucket: str
+) -> None:
+    assert chosen(bucket) == chosen("here")
+    puts = [each for each in server.requests if each.method == "PUT"]
+    assert puts[-1].path.endswith("/manifest.json")
+    assert puts[-1].is_conditional
+    assert files(bucket) == WHOLE
+    assert open_store(bucket).manifest.digest == open_store("here").manifest.digest
+    with pytest.raises(StoreError, match="exists already"):
+        chosen(bucket)
+
+
+def test_of_two_writers_one_publishes_and_the_store_is_whole(server: Proxy, bucket: str) -> None:
+    server.fault = lambda method, path: "slow" if method == "PUT" else None
+
+    def write(where: str) -> str:
+        try:
+            made = trajkit.select("sample:babyai", where=where, output=bucket).manifest
+            return "" if made is None else made.digest
+        except StoreError as error:
+            return error.message
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(write, ("n_steps > 2", "n_steps > 3"))
+    assert (len(first) == 64) != (len(second) == 64), (first, second)
+    lost = first if len(second) == 64 else second
+    assert "exists already" in lost or "written by another process" in lost
+    found = trajkit.info(bucket, check=True)
+    assert found.digest in (first, second)
+    assert files(bucket) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [("503", "steps"), ("lost answer", "manifest"), ("cut request", "steps"), ("lost answer", ".writing")],
+)
+def test_a_write_that_fails_once_is_tried_again_and_published_once(
+    server: Proxy, bucket: str, kind: str, part: str
+) -> None:
+    server.fault = once(kind, "PUT", part)
+    assert len(chosen(bucket)) == 64
+    assert files(bucket) == WHOLE
+    assert not place_of(f"{bucket}.writing").exists()
+
+
+def test_credentials_that_expire_before_the_manifest_leave_nothing_and_no_secret(
+    server: Proxy, bucket: str
+) -> None:
+    server.fault = once("403", "PUT", "manifest", times=99)
+    with pytest.raises(StoreError, match="is refused: The provided token has expired") as caught:
+        chosen(bucket)
+    assert "secret-of-tests" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert files(bucket) == set()
+    assert not place_of(f"{bucket}.writing").exists()
+
+
+def test_reads_that_fail_once_give_the_same_answer_and_refusals_end_in_a_line(
+    server: Proxy, bucket: str
+) -> None:
+    chosen(bucket)
+    sql = "SELECT count(*), sum(length(CAST(messages AS VARCHAR))) FROM steps"
+    answer = str(trajkit.query(bucket, sql))
+    for kind in ("503", "cut answer", "lost answer", "slow"):
+        server.fault = once(kind, "GET", "steps")
+        assert str(trajkit.query(bucket, sql)) == answer
+    for part in ("steps", ""):
+        server.fault = once("403", "GET", part, times=99)
+        with pytest.raises(StoreError, match="expired") as caught:
+            trajkit.query(bucket, sql)
+        assert "Traceback" not in str(caught.value)
+
+
+def test_only_the_columns_and_row_groups_that_a_query_needs_are_read(server: Proxy, bucket: str) -> None:
+    n = 4096 * 24
+    text = pa.array([secrets.token_hex(40) for _ in range(n)])
+    table = pa.table({"episode_id": [f"e{row // 10:06}" for row in range(n)], "n": range(n), "text": text})
+    raw = io.BytesIO()
+    pq.write_table(table, raw, row_group_size=4096, compression="zstd", use_dictionary=["episode_id"])
+    path = place_of(f"{bucket}/part.parquet")
+    fsspec.filesystem("s3").pipe_file(str(path), raw.getvalue())
+    path.stat()
+    for sql in (
+        "SELECT sum(n) FROM {}",
+        "SELECT max(text) FROM {} WHERE episode_id BETWEEN 'e000500' AND 'e000510'",
+    ):
+        server.requests.clear()
+        with connect() as connection:
+            connection.execute(sql.format(scan([path]))).fetchall()
+        assert 0 < server.n_read < len(raw.getvalue()) / 4
+
+
+def test_a_damaged_part_at_an_address_is_found_when_it_is_read_whole(memory: str) -> None:
+    chosen(f"{memory}/one")
+    system, part = fsspec.filesystem("memory"), f"{memory}/one/steps/part-00000.parquet"
+    raw = bytearray(system.cat_file(part))
+    raw[100] ^= 1
+    system.pipe_file(part, bytes(raw))
+    with pytest.raises(StoreError, match="sha256 differs"):
+        trajkit.info(f"{memory}/one", check=True)
+    system.pipe_file(part, bytes(raw[:-1]))
+    with pytest.raises(StoreError, match="the manifest says"):
+        open_store(f"{memory}/one")
+
+
+def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
+    for address in ("s3://key:hush@bucket/x", "az://c/x?sig=hush"):
+        with pytest.raises(RequestError, match="no user, password or query") as caught:
+            trajkit.select("sample:babyai", where=CHOSEN, output=address)
+        assert "hush" not in str(caught.value)
+
+
+def test_a_service_without_its_package_names_the_extra() -> None:
+    with pytest.raises(TrajkitError, match=r"gcsfs.*") as caught:
+        open_store("gs://bucket/x")
+    assert caught.value.hint == "pip install 'trajkit[gcs]'"
+
+
+def _commands() -> Iterator[tuple[str, click.Command]]:
+    for name in COMMANDS:
+        found = load(name)
+        if isinstance(found, click.Group):
+            yield name, found
+            yield from ((f"{name} {part}", each) for part, each in found.commands.items())
+        elif found is not None:
+            yield name, found
+
+
+def test_every_option_takes_an_address_or_refuses_it() -> None:
+    takes = set()
+    for name, found in _commands():
+        for each in found.params:
+            with contextlib.suppress(RequestError):
+                if isinstance(each.type, click.Path):
+                    if each.callback is not None:
+                        each.callback(click.Context(found), each, "s3://b/x")
+                    takes.add(f"{name} {each.name}")
+    assert {each for each in takes if each.endswith((" file", " path"))} == {
+        "import path",
+        "tokens file",
+        "validate file",
+    }
+    assert {each.removesuffix(" output") for each in takes if each.endswith(" output")} == OUTPUTS
+    # stores are read by `open_store`, whose only door is an address or a folder
+    stores = ("store", "stores", "train", "val", "a", "b", "source", "from_", "prompts", "what", "evaluation")
+    others = {each.rpartition(" ")[2] for each in takes} - {"output", "file", "path", *stores}
+    assert others == {"against", "place"}
+
+
+def test_an_address_that_is_refused_leaves_no_folder() -> None:
+    for words in (["run", "x.yaml", "-o", "s3://b/x"], ["stats", "sample:babyai", "--html", "s3://b/x.html"]):
+        found = load(words[0])
+        assert found is not None
+        result = CliRunner().invoke(found, words[1:])
+        assert isinstance(result.exception, RequestError)
+    assert not list(Path.cwd().iterdir())

@@ -1,0 +1,60 @@
+"""Show any fsspec file system to DuckDB: each read is one range, and a size is asked for once.
+
+DuckDB asks four times per opened file whether it is there, how long it is and when it changed, and refuses
+file systems that do not know the latter. Parts of a store never change.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+
+
+class Ranges(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Another file system, for reading.
+
+    Args:
+        system: That file system.
+        protocol: What its addresses begin with.
+    """
+
+    cachable = False
+
+    def __init__(self, system: Any, protocol: str) -> None:
+        super().__init__()
+        self.system = system
+        self.protocol = protocol
+        self._known: dict[str, Any] = {}
+
+    def forget(self) -> None:
+        """Ask again for what was known: another process may have written there."""
+        self._known.clear()
+
+    def info(self, path: str, **_: Any) -> Any:
+        """Return size and kind of a file."""
+        path = self.system._strip_protocol(path)
+        if path not in self._known:
+            self._known[path] = self.system.info(path)
+        return self._known[path]
+
+    def modified(self, path: str) -> datetime:
+        """Return one and the same time."""
+        return datetime(2000, 1, 1, tzinfo=UTC)
+
+    def ls(self, path: str, detail: bool = True, **given: Any) -> Any:
+        """List a folder."""
+        return self.system.ls(path, detail=detail, **given)
+
+    def unstrip_protocol(self, name: str) -> str:
+        """Return the whole address."""
+        return str(self.system.unstrip_protocol(name))
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        return _File(self, self.system._strip_protocol(path), mode, cache_type="none")
+
+
+class _File(AbstractBufferedFile):  # type: ignore[misc]
+    def _fetch_range(self, begin: int, end: int) -> Any:
+        return self.fs.system.cat_file(self.path, start=begin, end=end)
