@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
 from trajkit.commands.engine_options import EngineOptions
-from trajkit.commands.options import Count, File, Option, LocalOutput, RunsFolder, Settings, Tasks, many
+from trajkit.commands.options import Count, File, LocalOutput, Option, RunsFolder, Settings, Tasks, many
 from trajkit.commands.place import texts
 from trajkit.rollouts.options import Options
 
