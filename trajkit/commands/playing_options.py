@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias, TypedDict
 
-from trajkit.commands.options import Count, File, Option, LocalOutput, RunsFolder, Settings, Tasks, many
+from trajkit.commands.options import Count, File, LocalOutput, Option, RunsFolder, Settings, Tasks, many
 from trajkit.commands.place import texts
 from trajkit.rollouts.options import Options
 
