@@ -83,6 +83,7 @@ OUTPUTS = {
 WHOLE = {"manifest.json", *(f"{table}/part-00000.parquet" for table in ("episodes", "steps", "feedback"))}
 
 
+@pytest.mark.full
 def test_every_step_of_a_workflow_gives_at_an_address_what_it_gives_in_a_folder(memory: str) -> None:
     def workflow(root: str) -> list[object]:
         digests: list[object] = [chosen(f"{root}/chosen")]
