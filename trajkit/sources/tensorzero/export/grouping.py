@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 
 from trajkit.sources.tensorzero.export.spool import Size, Spool
 
-GROUP_STEPS = 25_000
+GROUP_STEPS = 20_000
 """Steps that are assembled at once: more take more memory, fewer more time, as each group is planned anew."""
 _HELD_BYTES = 120_000_000
 """Most bytes of a group that are in memory at once, unless one bucket has more."""
 _GROUP_BYTES = 480_000_000
 """Most bytes of a group: where conversations do not go on byte for byte, their prompts are held too."""
-_BUCKETS_PER_GROUP = 2
 _BUCKET_BYTES = 60_000_000
 """Bytes of a bucket, whose texts are held: long prompts make many buckets."""
 _MAX_BUCKETS = 384
@@ -25,9 +24,8 @@ _NOTHING = Size(0, 0, 0)
 
 def count_buckets(n_steps: int, n_bytes: float) -> int:
     """The number of buckets on disk, from the number of steps and the length of their texts."""
-    by_steps = math.ceil(n_steps / GROUP_STEPS) * _BUCKETS_PER_GROUP
     most = min(_MAX_BUCKETS, max(1, (_open_files() - _SPARE_FILES) // 2))
-    return min(max(by_steps, math.ceil(n_bytes / _BUCKET_BYTES), 1), most)
+    return min(math.ceil(max(n_steps / GROUP_STEPS, n_bytes / _BUCKET_BYTES, 1)), most)
 
 
 def groups_of(inferences: Spool, calls: Spool) -> Iterator[Sequence[int]]:
