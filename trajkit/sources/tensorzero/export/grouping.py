@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from trajkit.sources.tensorzero.export.spool import Size, Spool
 
-GROUP_STEPS = 25_000
+GROUP_STEPS = 20_000
 """Steps that are assembled at once: more take more memory, fewer more time, as each group is planned anew."""
 _HELD_BYTES = 120_000_000
 """Most bytes of a group that are in memory at once, unless one bucket has more."""
