@@ -109,6 +109,9 @@ def test_a_result_that_goes_on_is_one_line_of_json_and_waited_for(capsys):
         def wait(self) -> None:
             click.echo("waited")
 
+        def close(self) -> None:
+            pass
+
     def serve() -> Server:
         """Serve."""
         return Server()

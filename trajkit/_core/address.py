@@ -141,7 +141,8 @@ class Address(_LocalPath):
             raise RequestError(f"{self} cannot be opened to be changed")
         with reaching(self):
             raw = filesystem(self).open(str(self), "rb", cache_type="readahead", block_size=1 << 20)
-            return raw if mode == "rb" else io.TextIOWrapper(raw, *given[1:], **options)
+            whole = io.BufferedReader(raw)  # which reads lines up to a size, as files do
+            return whole if mode == "rb" else io.TextIOWrapper(whole, *given[1:], **options)
 
     def read_bytes(self) -> bytes:
         """Read the whole file."""

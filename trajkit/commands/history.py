@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trajkit._core.address import place_of
 from trajkit._core.samples import SAMPLE_PREFIX, samples
 from trajkit.commands.place import catalog, near, store_path
 from trajkit.commands.recipe.verb import Unfit, Verb, check, find, typed
@@ -110,7 +111,7 @@ def manifest_at(place: str) -> Manifest:
 
     if place.startswith(SAMPLE_PREFIX):
         return open_store(place).manifest
-    path = Path(place)
+    path = place_of(place)
     return read_manifest(path if path.is_file() else path / MANIFEST_NAME)
 
 

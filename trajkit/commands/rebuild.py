@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core import console
+from trajkit._core.address import place_of
 from trajkit._core.console import confirm, line, plural, talk
 from trajkit._core.files import refuse_existing, sha256_file
 from trajkit._core.result import Result
@@ -165,10 +166,10 @@ def rebuild(
     from trajkit.store.reader import open_store
 
     place, manifest = opened(store)
-    goal = Path(output)
+    goal = place_of(output)
     refuse_existing(goal)
     folders = [Path(from_)] if isinstance(from_, str | Path) else list(map(Path, from_))
-    shelves = Shelves(folders, but=Path(place))
+    shelves = Shelves(folders, but=place_of(place))
     try:
         steps = _Plan(shelves, source).of(history(manifest))
     except RecursionError:

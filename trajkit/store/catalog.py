@@ -15,6 +15,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from trajkit._core.address import place_of
 from trajkit._core.files import write_text
 from trajkit._core.lock import waiting
 from trajkit._core.outside import json_from_outside, problem_of, text_from_outside
@@ -194,7 +195,9 @@ class Catalog:
 def digest_at(place: str | Path) -> str | None:
     """Return the digest that a store's manifest says; None where there is no store. No part is read."""
     text = str(place)
-    folder = samples(MANIFEST_NAME).get(text.removeprefix(SAMPLE_PREFIX)) if is_sample(text) else Path(text)
+    folder = (
+        samples(MANIFEST_NAME).get(text.removeprefix(SAMPLE_PREFIX)) if is_sample(text) else place_of(text)
+    )
     if folder is None or not (folder / MANIFEST_NAME).is_file():
         return None
     path = folder / MANIFEST_NAME
