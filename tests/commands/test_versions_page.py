@@ -10,4 +10,4 @@ PAGE = (Path(__file__).parents[2] / "docs" / "versions.md").read_text(encoding="
 
 
 def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
-    assert len(printed(PAGE, tmp_path, is_warm=True, COLUMNS="100")) == 11
+    assert len(printed(PAGE, tmp_path, COLUMNS="100")) == 11

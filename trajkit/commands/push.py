@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core import console
+from trajkit._core.address import is_address
 from trajkit._core.console import Meter, talk
 from trajkit._core.result import Result
 from trajkit.commands.options import Many, Option, Place, RunsFolder, Settings, StoreLike, many
@@ -140,6 +141,11 @@ def push(
         pretty_name=pretty_name,
         tags=many(card_tag),
     )
+    places = store_paths(what)
+    for place in filter(is_address, places):
+        raise RequestError(
+            f"{place} is an address, and what is pushed is on this machine", hint="copy it first"
+        )
     of_model = ModelOptions(merged, base, dataset, path_or_none(evaluation))
     hub = _checked_hub(wish, is_public=not private, dry_run=dry_run)
     with tempfile.TemporaryDirectory(prefix="trajkit-push-") as name:
@@ -147,7 +153,7 @@ def push(
         with Meter() as meter:
             search = Search(texts(pattern), has_gate=gate, may_find=allow_findings or dry_run, say=meter.say)
             ready = make(
-                store_paths(what),
+                places,
                 folder,
                 wish,
                 search,

@@ -14,11 +14,12 @@ from typing import Any
 import duckdb
 
 import trajkit
+from trajkit._core.address import Address
 from trajkit._core.files import refuse_existing
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.curation.shards import PLAN, Piece, Written, shards
 from trajkit.engines.engine import Engine
-from trajkit.errors import DataError, NothingMatched, StoreError
+from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest, Metric
 from trajkit.schema.base import JsonObject
 from trajkit.store.engine import MEMORY_LIMIT, connect, file_literal, first_line, interruptible
@@ -267,8 +268,14 @@ def deriving(
         is_verified: Whether the checksums were verified, as for a worker that reads a span.
 
     Raises:
+        RequestError: An engine is to write to an address.
         StoreError: It is not a store, a part is missing or changed, or a file cannot be read.
     """
+    if engine is not None and isinstance(goal, Address):
+        raise RequestError(
+            f"{goal} is an address, and shards are written to a folder that all workers see",
+            hint="write a folder with --on; then `trajkit select FOLDER -o ADDRESS` copies it",
+        )
     store = open_store(path)
     with (
         contextlib.nullcontext(_verified_before) if is_verified else verifying(store) as verified,

@@ -110,11 +110,12 @@ def write_shard(item: dict[str, Any]) -> str:
     name = f"shard-{secrets.token_hex(6)}"
     facts = item["written"]
     written = Written(**{**facts, "metrics": [Metric.model_validate(m) for m in facts["metrics"]]})
+    store = open_store(item["store"])
     with (
         connect(threads=1) as connection,
         StoreWriter(Path(item["folder"]) / name, kind=written.kind, metrics=written.metrics) as writer,
     ):
-        create_views(connection, open_store(item["store"]))
+        create_views(connection, store)
         for table, file in item["tables"].items():
             scan = f"read_parquet({file_literal(Path(file))})"
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {scan}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import SecretStr
 
+from trajkit._core.address import is_address, place_of
 from trajkit._core.settings import Project, checked_secret, secret_from_environment
 from trajkit.errors import RequestError
 from trajkit.schema import Manifest
@@ -41,7 +42,7 @@ class Location(NamedTuple):
             return True
         from trajkit.sources.tensorzero.archive.manifest import is_archive
 
-        return is_archive(Path(self.value.get_secret_value()))
+        return is_archive(place_of(self.value.get_secret_value()))
 
 
 def find_source(source: str | None, project: Project) -> Location:
@@ -71,7 +72,9 @@ def find_source(source: str | None, project: Project) -> Location:
 
 
 def _location(text: str, named_by: str) -> Location:
-    is_database = "://" in text
+    is_database = "://" in text and not is_address(text)
+    if not is_database:
+        place_of(text)  # refuses an address with a password before it is shown
     secret = checked_secret(text, named_by) if is_database else None
     return Location(secret or SecretStr(text), named_by, is_database)
 
@@ -114,7 +117,7 @@ def open_source(
         return open_database(value, access, patience_s=patience_s)
     from trajkit.sources.tensorzero.archive.database import open_archive
 
-    return open_archive(Path(value))
+    return open_archive(place_of(value))
 
 
 def export_from(
@@ -141,7 +144,7 @@ def export_from(
     if not location.is_tensorzero:
         from trajkit.sources.local import export_store
 
-        return export_store(Path(location.value.get_secret_value()), request, goal)
+        return export_store(place_of(location.value.get_secret_value()), request, goal)
     from trajkit.sources.tensorzero.export.export import export
 
     with contextlib.closing(open_source(location, access)) as database:

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from trajkit._core.address import place_of
+from trajkit._core.address import is_address, place_of
 from trajkit._core.files import write_text
 from trajkit._core.lock import waiting
 from trajkit._core.outside import json_from_outside, problem_of, text_from_outside
@@ -116,7 +116,8 @@ class Catalog:
 
     def place(self, tagged: Tagged) -> str:
         """Return where the store of a tag was when it was tagged."""
-        return tagged.path if is_sample(tagged.path) else str(self.folder / tagged.path)
+        is_elsewhere = is_sample(tagged.path) or is_address(tagged.path)
+        return tagged.path if is_elsewhere else str(self.folder / tagged.path)
 
     def find(self, name: str) -> str:
         """Return where the store of a tag is. A store that was moved below the folder is found by its digest.
