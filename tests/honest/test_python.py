@@ -126,7 +126,8 @@ def default_of(option: click.Parameter) -> Any:
 
 def choices(annotation: str, function: Any) -> set[str]:
     """The texts of the `Literal` in a type, which may be an alias of the function's module."""
-    aliases = (str(inspect.unwrap(function).__globals__.get(name, "")) for name in re.findall(r"\w+", annotation))
+    known = inspect.unwrap(function).__globals__
+    aliases = (str(known.get(name, "")) for name in re.findall(r"\w+", annotation))
     annotation = " ".join((annotation, *aliases))
     return {
         text
