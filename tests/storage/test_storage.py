@@ -19,6 +19,7 @@ from click.testing import CliRunner
 import trajkit
 from tests.storage.server import Fault, Proxy
 from trajkit._core.address import Address, place_of
+from trajkit.cli.main import run
 from trajkit.commands.catalog import COMMANDS, load
 from trajkit.errors import RequestError, StoreError, TrajkitError
 from trajkit.store.engine import connect, scan
@@ -104,6 +105,51 @@ def test_every_step_of_a_workflow_gives_at_an_address_what_it_gives_in_a_folder(
 
     assert workflow(memory) == workflow("here")
     assert sorted(path.name for path in Path.cwd().iterdir()) == [".trajkit", "here"]
+
+
+EVERY_COMMAND = """
+    dedupe {b}/good --exact -o {b}/unique
+    dedupe {b}/good --near 0.9 -o {b}/near
+    mask {b}/good --reason invalid -o {b}/masked
+    weight {b}/good --scheme grpo -o {b}/weighted
+    split {b}/good --ratio train=0.7,val=0.3 -o {b}/sides
+    leak {b}/sides/train {b}/sides/val
+    merge {b}/sides/train {b}/sides/val -o {b}/whole
+    redact {b}/good --no-gate -o {b}/redacted
+    replay {b}/good -o {b}/replayed
+    pairs {b}/good --margin 0.1 -o {b}/pairs
+    convert {b}/good --to openai-sft -o {b}/train.jsonl
+    validate {b}/train.jsonl --target openai
+    tokens {b}/train.jsonl --model sample:tiny-base
+    inspect {b}/train.jsonl
+    import {b}/train.jsonl -o {b}/imported
+    diff {b}/good {b}/unique
+    show {b}/good 0
+    info {b}/good
+    stats {b}/good
+    view {b}/good --html page.html
+    report {b}/good -o report
+    log {b}/masked
+    rebuild {b}/masked -o {b}/again --from stores
+    lineage {b}/masked
+    tag {b}/good best
+    info @best
+    select @best --sample 5 --workers 2 -o few
+    sft local --train {b}/good --model sample:tiny-base --dry-run
+"""
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("server")
+def test_every_command_takes_a_store_at_s3(bucket: str, tmp_path: Path) -> None:
+    good = chosen(f"{bucket}/good")
+    for line in EVERY_COMMAND.strip().splitlines():
+        assert run(line.format(b=bucket).split()) == 0, line
+        assert not [path for path in tmp_path.iterdir() if ":" in path.name], line
+    for same in ("whole", "replayed"):
+        assert open_store(f"{bucket}/{same}").manifest.digest == good
+    again, masked = (open_store(f"{bucket}/{name}").manifest.digest for name in ("again", "masked"))
+    assert again == masked
 
 
 def test_a_store_at_s3_has_the_same_digest_and_its_manifest_is_written_last_and_only_once(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core import console
-from trajkit._core.address import place_of
+from trajkit._core.address import Address, local_copy, place_of, send
 from trajkit._core.console import confirm, line, plural, talk
 from trajkit._core.files import refuse_existing, sha256_file
 from trajkit._core.result import Result
@@ -325,9 +325,13 @@ def _carry_out(steps: Sequence[Step], goal: Path, shelves: Shelves, source: str 
     """Make the stores that are not there, one after another; the last one becomes the goal."""
     from trajkit.store.reader import open_store
 
-    goal.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=goal.absolute().parent, prefix=".rebuild-") as work:
-        made = {id(each): Path(each.place) for each in steps if each.place is not None}
+    is_here = not isinstance(goal, Address)
+    if is_here:
+        goal.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        dir=goal.absolute().parent if is_here else None, prefix=".rebuild-"
+    ) as work:
+        made = {id(each): place_of(each.place) for each in steps if each.place is not None}
         for number, step in enumerate(steps, start=1):
             if step.place is not None:
                 continue
@@ -338,18 +342,17 @@ def _carry_out(steps: Sequence[Step], goal: Path, shelves: Shelves, source: str 
             made[id(step)] = _remade(step, parents, folder / goal.name, shelves, source)
         last = made[id(steps[-1])]
         if steps[-1].place is not None:  # what a pull brought is somewhere else too
-            store = open_store(last)
-            last = Path(work) / "copy"
-            shutil.copytree(store.path, last)
+            with local_copy(str(open_store(last).path)) as here:
+                last = Path(work) / "copy"
+                shutil.copytree(here, last)
         _refuse_forgotten(last, shelves.forgotten)
         refuse_existing(goal)
-        for beside in last.parent.glob(
-            f"{last.name}.*"
-        ):  # the list of duplicates, which belongs to the store
+        settle = Path.rename if is_here else send
+        for beside in last.parent.glob(f"{last.name}.*"):  # a list of duplicates, which belongs to the store
             if beside.is_file():
                 refuse_existing(goal.with_name(beside.name))
-                beside.rename(goal.with_name(beside.name))
-        last.rename(goal)
+                settle(beside, goal.with_name(beside.name))
+        settle(last, goal)
 
 
 def _remade(step: Step, parents: Sequence[str], output: Path, shelves: Shelves, source: str | None) -> Path:
