@@ -266,7 +266,7 @@ def test_database_looks_where_an_export_reads(
     ("arguments", "code", "message"),
     [
         ("http://u:secret@127.0.0.1:1/tensorzero", 4, "cannot be reached"),
-        ("ftp://u:secret@127.0.0.1/x", 2, "must start with http://, https:// or postgresql://"),
+        ("ftp://u:secret@127.0.0.1/x", 2, "an address holds no user, password or query"),
         ("http://u:secret@127.0.0.1:99999/x", 2, "a port that is not a number up to 65535"),
         ("sample:babyai --max-threads 2", 2, "--max-threads is for databases"),
         ("sample:babyai --timeout 2", 2, "--timeout is for databases"),
