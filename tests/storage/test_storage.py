@@ -73,6 +73,7 @@ OUTPUTS = {
     "mask",
     "merge",
     "pairs",
+    "rebuild",
     "redact",
     "replay",
     "score",
