@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[0] = str(ROOT)  # a file of this folder has the name of a module of Python
+sys.path[0] = str(ROOT)
 
 from bench.curate import make_store  # noqa: E402 -- found by the line above
 from trajkit.curation.mask import mask  # noqa: E402
