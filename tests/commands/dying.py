@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 from trajkit.curation.rows import made
+from trajkit.curation.rows.made import make_shard as _make_shard
 
 
 def make_shard(task: made.Task) -> made.Made:
@@ -14,4 +15,4 @@ def make_shard(task: made.Task) -> made.Made:
     if task.span.highest_id == "e010" and not Path("killed").exists():
         Path("killed").touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return made.make_shard(task)
+    return _make_shard(task)  # not that of `made`, in whose place a test puts this one
