@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -16,8 +17,10 @@ import pytest
 import trajkit
 from tests.commands import dying
 from trajkit.commands import sharding
+from trajkit.commands.sharding import Shards, state_of
 from trajkit.curation.rows import made
 from trajkit.curation.rows.file import convert
+from trajkit.engines.engine import engine_named
 from trajkit.errors import DataError, NothingMatched, RequestError, TrajkitError
 from trajkit.formats.validation.file import validate
 from trajkit.rollouts.options import Options
@@ -315,6 +318,31 @@ def test_the_limits_of_a_run_are_divided_among_its_shards(here: Path) -> None:
 def test_a_secret_in_the_options_is_refused(here: Path) -> None:
     with pytest.raises(RequestError, match="PATH has a secret"):
         trajkit.import_("http://me:secret@127.0.0.1:9", from_="langfuse", output="store", workers=2)
+
+
+def test_a_secret_setting_of_an_environment_is_in_no_file(dataset: Dataset, here: Path) -> None:
+    with pytest.raises(RequestError, match="--env-set has a secret"):
+        trajkit.replay("store", env_set={"api_key": "s3cr3t-of-mine"}, workers=2)
+    assert not [path for path in here.rglob("*.json") if "s3cr3t" in path.read_text()]
+
+
+def test_what_was_done_of_a_file_that_has_changed_since_does_not_count(here: Path) -> None:
+    file, seen = here / "read.txt", []
+    for text in ("one", "three"):
+        file.write_text(text)
+        engine = engine_named("local", 1)
+        assert engine is not None
+        with (
+            contextlib.suppress(ZeroDivisionError),
+            Shards(engine, "size", here / "work", reads=state_of(file)) as shards,
+        ):
+            seen += shards.map(size_of, [str(file)])
+            raise ZeroDivisionError  # the command stops, and its folder stays
+    assert seen == [3, 5]
+
+
+def size_of(path: str) -> int:
+    return Path(path).stat().st_size
 
 
 @pytest.mark.parametrize("on", ["local", pytest.param("slurm", marks=pytest.mark.full)])

@@ -136,6 +136,8 @@ EVERY_COMMAND = """
     tag {b}/good best
     info @best
     select @best --sample 5 --workers 2 -o few
+    convert {b}/good --to openai-sft --workers 2 -o shared.jsonl
+    tokens {b}/train.jsonl --model sample:tiny-base --workers 2
     sft local --train {b}/good --model sample:tiny-base --dry-run
 """
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from trajkit.commands.options import Option
+from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.engines.engine import Engine, OnProgress
@@ -21,16 +22,25 @@ class EngineOptions(TypedDict, total=False):
     """Most shards at a time. Default: one per core, or as many as the cluster has room for."""
 
 
-def engine_of(given: Mapping[str, Any], on_progress: OnProgress) -> Engine | None:
+def engine_of(
+    given: Mapping[str, Any],
+    on_progress: OnProgress = lambda what, done, total: None,
+    *,
+    has_shard: bool = False,
+) -> Engine | None:
     """Return the engine that the options name; None for this process.
 
     Args:
         given: The options by name.
         on_progress: Gets the progress in shards.
+        has_shard: Whether the command names one shard.
 
     Raises:
-        RequestError: There is no such engine.
+        RequestError: There is no such engine, or a shard is named as well.
     """
     from trajkit.engines.engine import engine_named
 
-    return engine_named(given["on"], given["workers"], on_progress=on_progress)
+    engine = engine_named(given["on"], given["workers"], on_progress=on_progress)
+    if engine is not None and has_shard:
+        raise RequestError("--shard is one part, and --on runs all of them: leave one out")
+    return engine

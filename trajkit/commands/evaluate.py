@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from trajkit._core import console
 from trajkit._core.console import Cell, count, line, plural, table_text, talk
 from trajkit._core.result import Result
+from trajkit.commands.engine_options import engine_of
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Columns, Many, Option, StoreLike, many
 from trajkit.commands.place import path_or_none
@@ -17,7 +18,6 @@ from trajkit.commands.played import Rollout, planned
 from trajkit.commands.playing import confirm, play, shards_of
 from trajkit.commands.playing_options import PlayingOptions, fields_of
 from trajkit.commands.request import checked
-from trajkit.commands.sharding import engine_of
 from trajkit.errors import RequestError, TrajkitError
 from trajkit.rollouts.options import Options, PolicyKind
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from trajkit._core.console import Meter, count, plural, talk
 from trajkit._core.memory import leave_pandas
 from trajkit._core.settings import project
-from trajkit.commands.engine_options import EngineOptions
+from trajkit.commands.engine_options import EngineOptions, engine_of
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Count, File, Many, Moment, Option, Output, ServerMemory, many, moment_of
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made, store_line
 from trajkit.commands.server import access, refuse_server_options
-from trajkit.commands.sharding import engine_of, refuse_secrets, shards_beside
+from trajkit.commands.sharding import refuse_secrets, shards_beside
 from trajkit.errors import RequestError
 from trajkit.store.tally import tally_text
 
@@ -247,7 +247,7 @@ def _in_shards(
 ) -> tuple[Tally, Manifest | None]:
     from trajkit._core.files import refuse_existing
     from trajkit.curation.joined import join
-    from trajkit.sources.open import export_from
+    from trajkit.sources.open import export_from, shown
     from trajkit.sources.request import lineage_entry
     from trajkit.sources.shards import export_shards
     from trajkit.sources.tensorzero.export.whole import added_up
@@ -257,7 +257,7 @@ def _in_shards(
     refuse_existing(goal)
     if location.named_by == "--source":
         refuse_secrets([("--source", "source", location.value.get_secret_value())])
-    with shards_beside(engine, "export", goal) as shards:
+    with shards_beside(engine, "export", goal, reads=shown(location)) as shards:
         tallies, stores = export_shards(location, request, shards, access)
         tally = added_up(tallies, request)
         if not stores:  # says what there is, as an export in one piece

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from trajkit._core.console import Meter, count, plural, talk
-from trajkit.commands.engine_options import EngineOptions
+from trajkit.commands.engine_options import EngineOptions, engine_of
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import DataFile, Moment, Option, Output, Place, moment_of
 from trajkit.commands.place import goal_of
 from trajkit.commands.result import Made
-from trajkit.commands.sharding import engine_of, refuse_secrets, shards_beside
+from trajkit.commands.sharding import refuse_secrets, shards_beside, state_of
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from trajkit.engines.engine import Engine
     from trajkit.schema import LineageEntry
     from trajkit.schema.success import Success
@@ -139,7 +138,7 @@ def _in_shards(
 
     refuse_existing(goal)
     refuse_secrets([("PATH", "path", place)])
-    with shards_beside(engine, "import", goal) as shards:
+    with shards_beside(engine, "import", goal, reads=state_of(Path(place))) as shards:
         intake, stores = read_shards(place, wish, shards, success=success)
         if has_repeated(stores):
             talk("two shards have an episode of the same id: importing again in one process")

@@ -12,6 +12,7 @@ from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Count, Option, Output, Settings, StoreLike
 from trajkit.commands.place import goal_of, store_path, texts
 from trajkit.commands.result import Made
+from trajkit.commands.sharding import refuse_secrets
 from trajkit.errors import DataError
 
 if TYPE_CHECKING:
@@ -112,6 +113,9 @@ def replay(
     goal = None
     if not dry_run and (output is not None or fill or only_verified):
         goal = goal_of("replay", output)
+    settings = texts(env_set)
+    if engine["on"] is not None or engine["workers"] is not None:
+        refuse_secrets(("--env-set", name, value) for name, value in settings.items())
     with Meter() as meter:
         done = replay_store(
             store_path(store),
@@ -119,7 +123,7 @@ def replay(
             fill=fill,
             only_verified=only_verified,
             env=env,
-            settings=texts(env_set) or None,
+            settings=settings or None,
             max_steps=max_steps,
             engine=engine_of(engine, meter.show),
             dry_run=dry_run,

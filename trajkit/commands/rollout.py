@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Annotated, Literal, TypedDict, Unpack
 
+from trajkit.commands.engine_options import engine_of
 from trajkit.commands.local_model import local_model
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Count, Many, Option
@@ -13,7 +14,6 @@ from trajkit.commands.played import Rollout, planned
 from trajkit.commands.playing import confirm, play, shards_of
 from trajkit.commands.playing_options import PlayingOptions, Whole, fields_of
 from trajkit.commands.request import checked
-from trajkit.commands.sharding import engine_of
 from trajkit.rollouts.options import Options, PolicyKind
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
@@ -33,12 +34,13 @@ class Shards:
         engine: The engine.
         what: What the command does, for progress and errors.
         folder: A folder for tasks and files, which all processes see.
+        reads: What the command reads, as it is now: where that has changed, nothing done before counts.
     """
 
-    def __init__(self, engine: Engine, what: str, folder: Path) -> None:
+    def __init__(self, engine: Engine, what: str, folder: Path, *, reads: str = "") -> None:
         self.n = engine.n_shards
         self.folder = folder.absolute()
-        self._engine, self._what = engine, what
+        self._engine, self._what, self._reads = engine, what, reads
         self._meter = Meter()
 
     def __enter__(self) -> Self:
@@ -58,7 +60,8 @@ class Shards:
             return []
         place = f"{function.__module__}:{function.__qualname__}"
         taken, given = _kinds(function)
-        items = [{"function": place, "task": taken.dump_python(task, mode="json")} for task in tasks]
+        common = {"function": place, "reads": self._reads}
+        items = [{**common, "task": taken.dump_python(task, mode="json")} for task in tasks]
         found: dict[int, Found] = {}
         with contextlib.closing(self._run(items)) as results:
             for index, result in results:
@@ -90,29 +93,22 @@ def _kinds(function: Callable[[Any], Any]) -> tuple[Any, Any]:
     return TypeAdapter(taken), TypeAdapter(given)
 
 
-def engine_of(given: Mapping[str, Any], *, has_shard: bool = False) -> Engine | None:
-    """The engine that `EngineOptions` name; None for this process alone.
-
-    Raises:
-        RequestError: There is no such engine, or a shard is named as well.
-    """
-    from trajkit.engines.engine import engine_named
-
-    engine = engine_named(given["on"], given["workers"])
-    if engine is not None and has_shard:
-        raise RequestError("--shard is one part, and --on runs all of them: leave one out")
-    return engine
-
-
-def shards_beside(engine: Engine, what: str, goal: Path) -> Shards:
+def shards_beside(engine: Engine, what: str, goal: Path, *, reads: str) -> Shards:
     """The division of a command that writes `goal`, with a folder beside that."""
     goal = goal.absolute()
-    return Shards(engine, what, goal.with_name(f".{goal.name}.shards"))
+    return Shards(engine, what, goal.with_name(f".{goal.name}.shards"), reads=reads)
 
 
-def shards_here(engine: Engine, what: str) -> Shards:
+def shards_here(engine: Engine, what: str, *, reads: str) -> Shards:
     """The division of a command that writes nothing, with a folder among the files of trajkit."""
-    return Shards(engine, what, STATE_FOLDER / "shards" / what)
+    return Shards(engine, what, STATE_FOLDER / "shards" / what, reads=reads)
+
+
+def state_of(place: Path) -> str:
+    """A digest of the names, sizes and times of change of a file, or of the files below a folder."""
+    paths = sorted(place.rglob("*")) if place.is_dir() else [place]
+    files = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths if path.is_file()]
+    return hashlib.sha256(repr(files).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def refuse_secrets(values: Iterable[tuple[str, str, str]]) -> None:

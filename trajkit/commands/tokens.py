@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 from trajkit._core.address import place_of
 from trajkit._core.console import Meter, notes, talk
-from trajkit.commands.engine_options import EngineOptions
+from trajkit.commands.engine_options import EngineOptions, engine_of
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Count, DataFile, File, Option
 from trajkit.commands.place import path_or_none
-from trajkit.commands.sharding import engine_of, shards_here
+from trajkit.commands.sharding import shards_here, state_of
 from trajkit.commands.validate import Target
 from trajkit.errors import RequestError
 
@@ -67,7 +67,11 @@ def tokens(
         raise RequestError("--measure is for a model in a folder on this machine")
     runs = engine_of(engine)
     with contextlib.ExitStack() as stack:
-        shards = None if runs is None else stack.enter_context(shards_here(runs, "tokens"))
+        shards = (
+            None
+            if runs is None
+            else stack.enter_context(shards_here(runs, "tokens", reads=state_of(place_of(file))))
+        )
         meter = stack.enter_context(Meter())
         found = count_tokens(
             place_of(file),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -303,9 +304,8 @@ def _verified_before() -> None:
 
 def jobs_folder(goal: Path | None) -> Path:
     """Return the folder beside a goal that keeps an engine's jobs; without a goal one in `.trajkit`."""
-    return (
-        (goal or STATE_FOLDER / "counted").absolute().with_name(f".{goal.name if goal else 'counted'}.shards")
-    )
+    path = (goal or STATE_FOLDER / f"counted-{os.getpid()}").absolute()
+    return path.with_name(f".{path.name}.shards")
 
 
 def nothing_left(store: Store, entry: LineageEntry) -> NothingMatched:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +100,15 @@ def test_the_loss_in_pieces_is_that_of_all_logits(
     assert found.total.item() == pytest.approx(expected.item(), rel=1e-5)
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         assert torch.allclose(parameter.grad, gradient, rtol=1e-3, atol=1e-4)
+
+
+def test_a_model_whose_training_is_over_takes_no_memory() -> None:
+    model = fixed([0.5, 0.25, 0.25])
+    weighted_loss(model, all_of(TokenRows(pa.table({"input_ids": [[0, 1]], "weights": [[0.0, 1.0]]}))))
+    kept = weakref.ref(model)
+    del model
+    gc.collect()
+    assert kept() is None
 
 
 def test_accumulated_batches_are_divided_by_all_their_weights(

@@ -33,8 +33,8 @@ _COPY = 1 << 24
 class Task(NamedTuple):
     """One shard of a conversion."""
 
-    store: Path
-    """The store."""
+    store: str
+    """Where the store is."""
     verbs: tuple[Verb, ...]
     """The verbs that choose the episodes of all shards."""
     span: Span
@@ -126,7 +126,7 @@ def make_in_shards(
 ) -> Made:
     """Make the rows of the chosen steps in several processes; the result is that of `make`."""
     tasks = [
-        Task(dataset.store.path, dataset.verbs, span, to, asked, division.folder)
+        Task(str(dataset.store.path), dataset.verbs, span, to, asked, division.folder)
         for span in steps.spans(division.n)
     ]
     return joined(division.map(make_shard, tasks), work)

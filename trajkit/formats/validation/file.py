@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from trajkit._core.address import place_of
 from trajkit._core.console import count, line, plural, size
 from trajkit._core.division import Division
 from trajkit._core.files import refuse_existing, replacing
@@ -118,7 +119,7 @@ def validate(
     check = _Check(path, rules, loss)
     check.look_at_file(suffix, is_repaired=repair_to is not None)
     if division is not None:
-        tasks = [Task(path, target, tokenizer, max_length, i, division.n) for i in range(division.n)]
+        tasks = [Task(str(path), target, tokenizer, max_length, i, division.n) for i in range(division.n)]
         for found in division.map(check_shard, tasks):
             check.take(found)
         check.look_back()
@@ -134,7 +135,7 @@ def validate(
 class Task(NamedTuple):
     """One shard of a validation: every n-th line."""
 
-    path: Path
+    path: str
     target: str
     tokenizer: str | None
     max_length: int | None
@@ -158,12 +159,13 @@ class Checked(NamedTuple):
 def check_shard(task: Task) -> Checked:
     """Check the lines of one shard; of the others only those that tell the kind of the rows."""
     loss = None if task.tokenizer is None else LossCount(load_tokenizer(task.tokenizer), task.max_length)
-    check = _Check(task.path, target_named(task.target), loss)
+    path = place_of(task.path)
+    check = _Check(path, target_named(task.target), loss)
 
     def is_mine(number: int) -> bool:
         return number % task.n == task.number
 
-    for each in read_lines(task.path, lambda number: is_mine(number) or check.shape is None):
+    for each in read_lines(path, lambda number: is_mine(number) or check.shape is None):
         if is_mine(each.number):
             check.look_at(each, None)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import weakref
 from typing import Any, NamedTuple
 
 from trajkit._core.lazy import need
@@ -86,9 +86,17 @@ def cross_entropies(model: Any, batch: dict[str, Any], predicts: Any, targets: A
     )
 
 
-@functools.lru_cache(maxsize=4)
+_CHANGES: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
 def _changes_logits(model: Any) -> bool:
     """Whether a model changes what its output layer gives, such as by capping it (Gemma 2)."""
+    if model not in _CHANGES:
+        _CHANGES[model] = _find_change(model)
+    return _CHANGES[model]
+
+
+def _find_change(model: Any) -> bool:
     torch = need("torch", extra="local")
     head = getattr(model, "module", model).get_output_embeddings()
     given: list[Any] = []
