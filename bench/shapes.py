@@ -72,17 +72,18 @@ def all_logits(model: Any, batch: dict[str, Any]) -> Any:
 
     weights = batch["weights"][:, 1:]
     logits = logits_of(model, batch)[:, :-1][weights != 0].float()
-    found = torch.nn.functional.cross_entropy(
-        logits, batch["input_ids"][:, 1:][weights != 0], reduction="none"
-    )
+    targets = batch["input_ids"][:, 1:][weights != 0]
+    found = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
     return WeightedLoss((found * weights[weights != 0]).sum(), weights.sum())
 
 
 def measure(folder: str, setting: str, n_rows: int, length: int, n_steps: int) -> dict[str, float]:
     """Train some steps, and say what they took."""
+    import numpy as np
     import torch
 
     from trajkit.training.local.base_model import batch_memory, load_base, measured, precision
+    from trajkit.training.local.batch import Bin, collate
     from trajkit.training.local.loss import weighted_loss
     from trajkit.training.local.recipe import LocalRecipe
 
@@ -95,12 +96,11 @@ def measure(folder: str, setting: str, n_rows: int, length: int, n_steps: int) -
         model.activation_checkpointing_enable()
         model.enable_input_require_grads()
     optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad])
-    torch.manual_seed(0)
-    batch = {
-        "input_ids": torch.randint(0, sizes.n_vocabulary, (n_rows, length), device=device),
-        "position_ids": torch.arange(length, device=device)[None].expand(n_rows, length),
-        "weights": (torch.rand(n_rows, length, device=device) < 1 / 7).float(),
-    }
+    random = np.random.default_rng(0)
+    rows = [random.integers(sizes.n_vocabulary, size=length) for _ in range(n_rows)]
+    learned = [(random.random(length) < 1 / 7).astype(np.float32) for _ in rows]
+    lines = [Bin([row], [weights]) for row, weights in zip(rows, learned, strict=True)]
+    batch = {name: values.to(device) for name, values in collate(lines, padding=0).items()}
     loss_of = all_logits if has_all else weighted_loss
 
     def step() -> float:

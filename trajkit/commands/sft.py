@@ -33,7 +33,7 @@ class Local(StoreOptions, ValidationOptions, LengthOptions, LocalOptions, Traini
     """Options of `sft_local`."""
 
     packing: bool
-    """Put several rows in a line; they never see each other."""
+    """Put several rows in a line, and compute once what they begin with; they never see each other."""
     best_by: Annotated[Literal["eval_loss", "episode_return"], Option(default="eval_loss")]
     """Choose the checkpoint by the validation loss, or by how the model plays."""
     best_seeds: Annotated[str | None, Option(metavar="SEEDS")]

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tests.matrix import daily
-from trajkit.training.local.batch import TokenRows, collate
+from trajkit.training.local.batch import SCHEMA, TokenRows, collate
 from trajkit.training.local.loss import logits_of, weighted_loss
-from trajkit.training.local.packing import pack
+from trajkit.training.local.packing import pack, pack_rows
 
 
 def all_of(rows: TokenRows) -> dict[str, Any]:
@@ -163,3 +163,30 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(
     assert again.state.global_step == whole.state.global_step > at
     for ours, theirs in zip(again.model.parameters(), whole.model.parameters(), strict=True):
         assert (ours - theirs).abs().max() < 1e-5
+
+
+ALIKE = ([1, 2, 3, 4, 5], [1, 2, 3, 6], [1, 2, 3, 4, 5, 7, 8], [9, 2, 3], [1, 2, 3, 4, 5], [1, 2])
+"""Rows of which one is another's beginning, two are the same, and one begins in its own way."""
+
+
+def test_rows_that_begin_alike_are_one_tree(make_model: Callable[[], Any]) -> None:
+    import torch
+
+    random = np.random.default_rng(1)
+    weights = [random.uniform(0, 2, len(row)) * (random.random(len(row)) < 0.7) for row in ALIKE]
+    table = pa.table({"input_ids": list(ALIKE), "weights": weights}, schema=SCHEMA)
+    alone, model = all_of(TokenRows(table)), make_model()
+    rows = TokenRows(table, pack_rows(TokenRows(table), 12, shares=True))
+    together = collate([rows[number] for number in range(len(rows))], padding=0, shares=True)
+    assert together["input_ids"].shape == (1, 11)  # 25 tokens, and 11 that differ
+    found = []
+    for batch in (alone, together):
+        model.zero_grad()
+        loss = weighted_loss(model, batch)
+        loss.total.backward()
+        found.append((loss, [parameter.grad.clone() for parameter in model.parameters()]))
+    (apart, gradients), (shared, same) = found
+    assert shared.total.item() == pytest.approx(apart.total.item(), rel=1e-5)
+    assert shared.weight.item() == pytest.approx(apart.weight.item(), rel=1e-6)
+    for one, other in zip(gradients, same, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)

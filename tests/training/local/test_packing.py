@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trajkit.errors import DataError
-from trajkit.training.local.packing import pack
+from trajkit.training.local.batch import SCHEMA, TokenRows, collate
+from trajkit.training.local.packing import pack, pack_rows
 
 
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(50, 120))
@@ -32,3 +34,21 @@ def test_a_row_that_is_too_long_is_named() -> None:
 
 def test_nothing_packs_into_nothing() -> None:
     assert pack([], 10) == []
+
+
+ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=30)
+
+
+@given(ROWS, st.integers(12, 40))
+def test_lines_that_share_have_every_row_once_and_are_no_more(rows: list[list[int]], capacity: int) -> None:
+    table = pa.table({"input_ids": rows, "weights": [[1.0] * len(row) for row in rows]}, schema=SCHEMA)
+    found = pack_rows(TokenRows(table), capacity, shares=True)
+    assert sorted(row for line in found for row in line) == list(range(len(rows)))
+    lines = TokenRows(table, found)
+    batch = collate([lines[number] for number in range(len(lines))], padding=0, shares=True)
+    assert batch["input_ids"].shape[1] <= capacity
+    assert batch["weights"].sum() == sum(map(len, rows)) - len(rows)  # the first token of a row has none
+    assert len(found) <= len(pack([len(row) for row in rows], capacity))
+    for line in found:  # each row is the path that leads to one of its tokens
+        paths = [rows[number] for number in line]
+        assert paths == sorted(paths)

@@ -26,6 +26,8 @@ class Sizes(NamedTuple):
     """Context length in tokens; None where its configuration does not give it."""
     n_vocabulary: int
     """Size of its vocabulary."""
+    can_share: bool = False
+    """Whether rows that begin alike can have that beginning in common (`can_share`)."""
     n_bytes_per_token: int | None = None
     """What is stored of each token of a batch for the gradient; None where it cannot be counted."""
 
@@ -104,7 +106,23 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
             module.lora_B["default"].out_features for module in model.modules() if hasattr(module, "lora_B")
         )
         n_weights, n_trainable = n_weights + n_more, n_trainable + n_more
-    return Sizes(n_weights, n_trainable, _positions(config), config.get_text_config().vocab_size, n_stored)
+    n_vocabulary = config.get_text_config().vocab_size
+    return Sizes(n_weights, n_trainable, _positions(config), n_vocabulary, can_share(config), n_stored)
+
+
+def can_share(config: Any) -> bool:
+    """Whether a model gives a token the same state when rows share their beginning.
+
+    It does if each layer attends to all tokens that a mask allows, and positions are given with the tokens.
+    """
+    text = config.get_text_config()
+    kinds = getattr(text, "layer_types", None) or ["full_attention"]
+    limits = ("sliding_window", "attention_chunk_size")
+    return (
+        getattr(text, "rope_parameters", None) is not None
+        and set(kinds) == {"full_attention"}
+        and all(getattr(text, name, None) is None for name in limits)
+    )
 
 
 def least_memory(recipe: LocalRecipe, sizes: Sizes) -> int:

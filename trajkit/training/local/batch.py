@@ -24,8 +24,13 @@ class TokenRows:
     """
 
     def __init__(self, table: pa.Table, bins: Sequence[Sequence[int]] | None = None) -> None:
+        self._table = table
         self._tokens, self._weights = (table.column(name) for name in SCHEMA.names)
         self._bins = bins
+
+    def packed(self, bins: Sequence[Sequence[int]]) -> TokenRows:
+        """Return the same rows with these bins."""
+        return TokenRows(self._table, bins)
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -35,7 +40,8 @@ class TokenRows:
     def lengths(self) -> Any:
         """Tokens of each item, as a numpy array."""
         chunks: Any = self._tokens.chunks  # lists, which the stubs take for any arrays
-        sizes = np.concatenate([np.diff(chunk.offsets.to_numpy()) for chunk in chunks])
+        none = np.zeros(0, dtype=np.int64)
+        sizes = np.concatenate([none, *(np.diff(chunk.offsets.to_numpy()) for chunk in chunks)])
         return sizes if self._bins is None else np.array([sizes[rows].sum() for rows in self._bins])
 
     def __getitem__(self, number: int) -> Bin:
@@ -59,29 +65,82 @@ def _values(column: pa.ChunkedArray[Any], row: int) -> Any:
     return column[row].values.to_numpy(zero_copy_only=False)
 
 
-def collate(bins: Sequence[Bin], *, padding: int) -> dict[str, Any]:
-    """Build a batch: `input_ids`, `position_ids` and `weights`, with one line per bin.
+def collate(bins: Sequence[Bin], *, padding: int, shares: bool = False, width: int = 0) -> dict[str, Any]:
+    """Build a batch with one line per bin, as tensors [lines, tokens].
 
-    Positions restart at 0 with each row and with the padding at the end. transformers separates the rows of a
-    line by them (`find_packed_sequence_indices`), so no row attends to another. The first token of a row has
-    weight 0, because no earlier token of the row predicts it.
+    - `input_ids`: the tokens.
+    - `position_ids`: the place of each token in its row. Without `shares`, transformers keeps the rows of a
+      line apart by them (`find_packed_sequence_indices`).
+    - `weights`: how much each token counts in the loss. The first token of a row counts nothing, because no
+      earlier token predicts it.
+    - `parents`: the place of the token before, which predicts this one.
+    - `ends`, with `shares` only: tokens from this place on do not attend to the token.
+
+    With `shares`, rows that begin alike have that beginning in common. A line is then a tree of tokens, and
+    each row is a path from a root. A token attends to the tokens of its path alone, so it has the state that
+    it would have in a row of its own, and the loss is the sum over the rows.
+
+    Args:
+        bins: Rows of each line. A row shares with the row before it: those that begin alike are neighbours.
+        padding: The token after the end of a line.
+        shares: Compute once what rows have in common.
+        width: Fewest tokens of a line.
     """
     torch = need("torch", extra="local")
-    width = max(sum(map(len, item.tokens)) for item in bins)
-    tokens = np.full((len(bins), width), padding, dtype=np.int64)
-    positions = np.zeros((len(bins), width), dtype=np.int64)
-    weights = np.zeros((len(bins), width), dtype=np.float32)
-    for line, item in enumerate(bins):
-        start = 0
-        for row, row_weights in zip(item.tokens, item.weights, strict=True):
-            end = start + len(row)
-            tokens[line, start:end] = row
-            positions[line, start:end] = np.arange(len(row))
-            weights[line, start + 1 : end] = row_weights[1:]
-            start = end
-        positions[line, start:] = np.arange(width - start)
-    return {
-        "input_ids": torch.from_numpy(tokens),
-        "position_ids": torch.from_numpy(positions),
-        "weights": torch.from_numpy(weights),
-    }
+    lines = [_line(item, shares=shares) for item in bins]
+    width = max(width, *(len(line.input_ids) for line in lines))
+    made = _Line(
+        np.full((len(bins), width), padding),
+        np.tile(np.arange(width), (len(bins), 1)),
+        np.zeros((len(bins), width), dtype=np.float32),
+        np.zeros((len(bins), width), dtype=np.int64),
+        np.tile(np.arange(1, width + 1), (len(bins), 1)),  # padding attends to itself
+    )
+    for number, (item, line) in enumerate(zip(bins, lines, strict=True)):
+        n_tokens = len(line.input_ids)
+        for goal, values in zip(made, line, strict=True):
+            goal[number, :n_tokens] = values
+        if len(item.tokens) > 1:  # in a line of one row, padding continues it: attention is causal, and fast
+            made.position_ids[number, n_tokens:] = np.arange(width - n_tokens)
+    batch = {name: torch.from_numpy(values) for name, values in made._asdict().items()}
+    if not shares:
+        del batch["ends"]
+    return batch
+
+
+class _Line(NamedTuple):
+    input_ids: Any
+    position_ids: Any
+    weights: Any
+    parents: Any
+    ends: Any
+
+
+def _line(item: Bin, *, shares: bool) -> _Line:
+    """Lay out the rows of a line, as numpy arrays."""
+    n_most = sum(map(len, item.tokens))
+    line = _Line(
+        *(np.zeros(n_most, dtype=kind) for kind in (np.int64, np.int64, np.float32, np.int64, np.int64))
+    )
+    size = 0
+    before: Any = np.zeros(0, dtype=np.int64)
+    path: Any = np.zeros(0, dtype=np.int64)  # where the tokens of the row before are
+    for row, weights in zip(item.tokens, item.weights, strict=True):
+        n_shared = n_common(before, row) if shares else 0
+        line.ends[path[n_shared:]] = size
+        new = slice(size, size + len(row) - n_shared)
+        before, path = row, np.concatenate([path[:n_shared], np.arange(new.start, new.stop)])
+        line.input_ids[new] = row[n_shared:]
+        line.position_ids[new] = np.arange(n_shared, len(row))
+        line.parents[new] = np.concatenate([path[:1], path[:-1]])[n_shared:]
+        line.weights[path[1:]] += weights[1:]
+        size = new.stop
+    line.ends[path] = size
+    return _Line(*(values[:size] for values in line))
+
+
+def n_common(one: Any, other: Any) -> int:
+    """Return the number of tokens with which two rows begin alike."""
+    n_least = min(len(one), len(other))
+    differ = one[:n_least] != other[:n_least]
+    return int(differ.argmax()) if differ.any() else n_least

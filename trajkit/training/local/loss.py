@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any, NamedTuple
 
@@ -22,8 +23,41 @@ class WeightedLoss(NamedTuple):
 
 def logits_of(model: Any, batch: dict[str, Any]) -> Any:
     """Return the logits of a batch, with the rows of a line kept apart."""
+    inputs = {name: batch[name] for name in ("input_ids", "position_ids")}
+    if "ends" in batch:
+        inputs["attention_mask"] = _mask(model, batch["ends"])
+    elif batch["input_ids"].is_cuda:
+        use_attention(model, "sdpa")
     # with a cache, transformers would treat the rows of a line as one, and each would see the earlier ones
-    return model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False).logits
+    return model(**inputs, use_cache=False).logits
+
+
+def _mask(model: Any, ends: Any) -> Any:
+    """Return the mask by which a token attends to the tokens of its path alone.
+
+    On a GPU it is a block mask, with which FlexAttention skips blocks that no token attends to (Dong et al.
+    2024, "Flex attention: a programming model for generating optimized attention kernels").
+    """
+    torch = need("torch", extra="local")
+    n_lines, width = ends.shape
+    if ends.is_cuda:
+        use_attention(model, "flex_attention")
+        flex = need("torch.nn.attention.flex_attention", extra="local")
+
+        def attends(line: Any, head: Any, place: Any, other: Any) -> Any:
+            return (other <= place) & (place < ends[line, other])
+
+        return flex.create_block_mask(attends, n_lines, None, width, width, device=ends.device, _compile=True)
+    places = torch.arange(width, device=ends.device)
+    found = (places <= places[:, None]) & (places[:, None] < ends[:, None])
+    return found[:, None]
+
+
+def use_attention(model: Any, kind: str) -> None:
+    """Let a model compute attention in another way, such as `sdpa` or `flex_attention`."""
+    base = getattr(model, "module", model)  # `module`: of several processes
+    if base.config._attn_implementation != kind:
+        base.set_attn_implementation(kind)
 
 
 def weighted_loss(model: Any, batch: dict[str, Any]) -> WeightedLoss:
@@ -39,10 +73,12 @@ def weighted_loss(model: Any, batch: dict[str, Any]) -> WeightedLoss:
         batch: A batch of `collate`.
     """
     torch = need("torch", extra="local")
-    weights = batch["weights"][:, 1:]
+    weights = batch["weights"].flatten()
     is_learned = weights != 0
-    predicts = torch.nn.functional.pad(is_learned, (0, 1))
-    found = cross_entropies(model, batch, predicts, batch["input_ids"][:, 1:][is_learned])
+    n_lines, width = batch["parents"].shape
+    starts = torch.arange(n_lines, device=weights.device)[:, None] * width
+    predicts = (batch["parents"] + starts).flatten()[is_learned]
+    found = cross_entropies(model, batch, predicts, batch["input_ids"].flatten()[is_learned])
     return WeightedLoss((found * weights[is_learned]).sum(), weights.sum())
 
 
@@ -50,13 +86,13 @@ def cross_entropies(model: Any, batch: dict[str, Any], predicts: Any, targets: A
     """Return the cross-entropy of each target in nats, [targets], without keeping its logits.
 
     The logits of all tokens would often take more memory than the rest of the model: few tokens are learned,
-    and the vocabulary is large. So the output layer sees only the states that predict a target, and torch
-    applies it piece by piece, computing each piece again for its gradient.
+    and the vocabulary is large. So the output layer sees only the states that predict a target, and where
+    these are many, it takes them piece by piece and computes each piece again for its gradient.
 
     Args:
         model: A causal language model.
         batch: A batch of `collate`.
-        predicts: The tokens before the targets, booleans [lines, tokens].
+        predicts: Which token predicts each target, int64 [targets], counted over the lines of the batch.
         targets: Token ids, int64 [targets].
     """
     torch = need("torch", extra="local")
@@ -65,7 +101,7 @@ def cross_entropies(model: Any, batch: dict[str, Any], predicts: Any, targets: A
     states: list[Any] = []
 
     def select(head: Any, inputs: tuple[Any, ...]) -> tuple[Any]:
-        states.append(inputs[0][predicts])
+        states.append(inputs[0].flatten(0, 1)[predicts])
         return (states[0][:1] if is_plain else states[0],)
 
     handle = head.register_forward_pre_hook(select)
@@ -76,14 +112,16 @@ def cross_entropies(model: Any, batch: dict[str, Any], predicts: Any, targets: A
     if not is_plain:
         return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
     n_at_once = max(1, LOGITS_AT_ONCE // len(head.weight))
-    return torch.nn.functional.linear_cross_entropy(
-        states[0].to(head.weight.dtype),
-        head.weight,
-        targets,
-        linear_bias=head.bias,
-        reduction="none",
-        options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=n_at_once),
-    )
+    pieces = zip(states[0].split(n_at_once), targets.split(n_at_once), strict=True)
+    recompute = functools.partial(torch.utils.checkpoint.checkpoint, _piece, use_reentrant=False)
+    compute = _piece if len(targets) <= n_at_once else recompute
+    return torch.cat([compute(head, *piece) for piece in pieces])
+
+
+def _piece(head: Any, states: Any, targets: Any) -> Any:
+    torch = need("torch", extra="local")
+    logits = torch.nn.functional.linear(states.to(head.weight.dtype), head.weight, head.bias)
+    return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
 
 
 _CHANGES: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()

@@ -18,9 +18,10 @@ from trajkit.schema.base import JsonObject
 from trajkit.store.dataset import Dataset
 from trajkit.training.job import TuneJob, key_of
 from trajkit.training.local.base_model import Sizes, measured, settled
+from trajkit.training.local.batch import TokenRows
 from trajkit.training.local.finish import TOKENIZER
 from trajkit.training.local.optimizer import check_optimizer
-from trajkit.training.local.packing import pack
+from trajkit.training.local.packing import pack_rows
 from trajkit.training.local.play import open_stage
 from trajkit.training.local.play_store import staged
 from trajkit.training.local.preference_recipe import DpoRecipe, KtoRecipe
@@ -176,7 +177,7 @@ def prepare(
     )
     tokens = runs.path(job.job_id) / TRAIN_TOKENS
     verdicts = verdicts_of(tokens) if request.method == "kto" else None
-    return Prepared(job, report, _n_steps(job, tokens, request.recipe), sizes, verdicts, is_new)
+    return Prepared(job, report, _n_steps(job, tokens, request.recipe, sizes), sizes, verdicts, is_new)
 
 
 def _staged(request: LocalRequest, train: Side) -> LocalRecipe:
@@ -197,11 +198,12 @@ def _resolved(request: LocalRequest) -> JsonObject:
     return request.recipe.model_dump(mode="json") | more | {"chat_template": spelled(request.chat_template)}
 
 
-def _n_steps(job: TuneJob, tokens: Path, recipe: LocalRecipe) -> int:
+def _n_steps(job: TuneJob, tokens: Path, recipe: LocalRecipe, sizes: Sizes) -> int:
     """Return the number of steps of the optimizer."""
     if job.method != "sft":
         return recipe.n_steps(job.learned.n_rows)
     n_lines = job.learned.n_rows
     if recipe.packing and recipe.max_steps is None:
-        n_lines = len(pack(open_tokens(tokens).lengths, recipe.max_length))
+        rows = TokenRows(open_tokens(tokens).table)
+        n_lines = len(pack_rows(rows, recipe.max_length, shares=sizes.can_share))
     return recipe.n_steps(n_lines, n_replicas=n_replicas(recipe))

@@ -97,13 +97,16 @@ class LocalRecipe(Model):
     max_length: Positive = 2048
     """Most tokens of a row. A longer row is an error."""
     packing: bool = False
-    """Pack several rows into a line; they do not attend to each other."""
+    """Pack several rows into a line. They do not attend to each other, and what rows that begin alike have in
+    common is computed once."""
     group_by_length: bool = False
     """Put rows of similar length into a batch, which reduces padding. Not with `packing`."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """auto: bf16 where the GPU supports it, fp16 on older ones, fp32 on a CPU."""
     load_in: Literal["4bit", "8bit"] | None = None
     """Quantise the base model (QLoRA, Dettmers et al. 2023); on a GPU only."""
+    use_liger_kernel: bool = False
+    """Fused kernels of the package liger-kernel for norms, rotations and activations; on a GPU only."""
     gradient_checkpointing: bool = False
     """Recompute activations instead of storing them."""
     eval_steps: Positive | None = None
@@ -150,6 +153,7 @@ class LocalRecipe(Model):
             "max_grad_norm",
             "optim",
             "seed",
+            "use_liger_kernel",
         )
         given = {name: getattr(self, name) for name in names} | {"max_steps": self.max_steps or -1}
         # transformers 5.23's name of gradient checkpointing

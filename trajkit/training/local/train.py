@@ -13,10 +13,10 @@ from trajkit.rollouts.record import RETURN_METRIC
 from trajkit.rollouts.summary import Mean
 from trajkit.schema import Model
 from trajkit.training.local.arguments import arguments_of, callbacks_of, mean_loss
-from trajkit.training.local.base_model import count, load_base
+from trajkit.training.local.base_model import can_share, count, load_base
 from trajkit.training.local.batch import TokenRows, collate
 from trajkit.training.local.checkpoint import last_checkpoint
-from trajkit.training.local.packing import pack
+from trajkit.training.local.packing import pack_rows
 from trajkit.training.local.recipe import LocalRecipe
 from trajkit.training.local.shortage import sparing
 from trajkit.training.local.tokenised import open_tokens
@@ -24,6 +24,7 @@ from trajkit.training.local.trainer import trainer_class
 from trajkit.training.step import Step
 
 _SMALL = 10_000_000
+_BLOCK = 128
 
 
 class Trained(Model):
@@ -101,10 +102,11 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
     model = load_base(places.base, recipe)
     n_weights, n_trainable = count(model)
     set_threads(recipe, n_weights)
-    rows = _rows(places.tokens, recipe)
+    shares = recipe.packing and can_share(model.config)
+    rows = _rows(places.tokens, recipe, shares=shares)
     if not len(rows):
         raise DataError(f"{places.tokens} has no row", hint="choose more episodes")
-    validation = None if places.validation is None else _rows(places.validation, recipe, is_packed=False)
+    validation = None if places.validation is None else _rows(places.validation, recipe, shares=shares)
     transformers = need("transformers", extra="local")
     has_validation = validation is not None
     most = None if places.player is None else RETURN_METRIC
@@ -117,7 +119,9 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
         player=places.player,
         train_dataset=rows,
         eval_dataset=validation,
-        data_collator=functools.partial(collate, padding=_padding(model)),
+        data_collator=functools.partial(
+            collate, padding=_padding(model), shares=shares, width=_width(recipe) if shares else 0
+        ),
         buckets_seed=recipe.seed if recipe.group_by_length else None,
         callbacks=callbacks_of(recipe, places.workspace, on_step, has_validation=has_validation),
     )
@@ -147,11 +151,15 @@ def _kept(state: Any) -> dict[str, float]:
     return found[-1] if found else {}
 
 
-def _rows(path: Path, recipe: LocalRecipe, *, is_packed: bool | None = None) -> TokenRows:
-    found = open_tokens(path)
-    if not (recipe.packing if is_packed is None else is_packed):
-        return TokenRows(found.table)
-    return TokenRows(found.table, pack(found.lengths, recipe.max_length))
+def _rows(path: Path, recipe: LocalRecipe, *, shares: bool) -> TokenRows:
+    rows = TokenRows(open_tokens(path).table)
+    return rows.packed(pack_rows(rows, recipe.max_length, shares=shares)) if recipe.packing else rows
+
+
+def _width(recipe: LocalRecipe) -> int:
+    """Return the length of all lines: on a GPU kernels are compiled for it, in blocks of 128 tokens."""
+    on_gpu = need("torch", extra="local").cuda.is_available()
+    return -(-recipe.max_length // _BLOCK) * _BLOCK if on_gpu else 0
 
 
 def set_threads(recipe: LocalRecipe, n_weights: int) -> None:

@@ -1,0 +1,280 @@
+"""Training of a model of a real shape on a GPU: trajkit against TRL's SFTTrainer, on the same rows.
+
+    python bench/gpu.py [--shape qwen3-0.6b] [--layers N] [--length 4096] [--lines 4] [--tokens 400000]
+
+All train a LoRA of rank 16 in bf16 for one epoch, each setting in a process of its own. A batch has `--lines`
+lines of `--length` tokens, or as many rows as fill them. There are two kinds of rows:
+
+conversations   rows of 200 to 2,000 tokens, of which one in seven is learned
+episodes        the steps of agents that write their history into one message: the rows of an episode have
+                instructions and history in common, then 20 tokens of their own and an answer of 20 tokens
+
+`tokens/s` are tokens of the rows by the median time of a step, the first five left out. `utilisation` is the
+share of the GPU's dense bf16 rate (`--tflops`) that these tokens need: 4 operations for each weight of the
+layers (forward, and backward to the inputs: the base is frozen) and 12 for each pair of attention and
+dimension; what is recomputed does not count (Chowdhery et al. 2022, "PaLM", appendix B). `loss` is the mean
+of the epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+RANK, RATE, SKIPPED = 16, 1e-4, 5
+Rows = list[tuple[Any, Any]]
+
+
+class Setting(NamedTuple):
+    """How a program trains."""
+
+    program: str
+    rows: str
+    options: dict[str, Any]
+
+
+SETTINGS = {
+    "trajkit": Setting("trajkit", "conversations", {"group_by_length": True}),
+    "trajkit, packed": Setting("trajkit", "conversations", {"packing": True}),
+    "trajkit, packed, liger": Setting(
+        "trajkit", "conversations", {"packing": True, "use_liger_kernel": True}
+    ),
+    "trl": Setting("trl", "conversations", {}),
+    "trl, liger": Setting("trl", "conversations", {"use_liger_kernel": True}),
+    "trl, packed, liger": Setting("trl", "conversations", {"packing": True, "use_liger_kernel": True}),
+    "trajkit, episodes": Setting("trajkit", "episodes", {"packing": True}),
+    "trajkit, episodes, liger": Setting("trajkit", "episodes", {"packing": True, "use_liger_kernel": True}),
+    "trl, episodes, liger": Setting("trl", "episodes", {"packing": True, "use_liger_kernel": True}),
+    "trajkit, 4 bits": Setting("trajkit", "conversations", {"packing": True, "load_in": "4bit"}),
+}
+
+
+def conversations(n_tokens: int, n_vocabulary: int) -> Rows:
+    """Rows that have nothing in common."""
+    random = np.random.default_rng(0)
+    found: Rows = []
+    while n_tokens > 0:
+        length = int(random.integers(200, 2000))
+        learned = np.repeat(random.random(-(-length // 20)) < 1 / 7, 20)[:length]
+        learned[-20:] = True
+        found.append((random.integers(n_vocabulary, size=length), learned))
+        n_tokens -= length
+    return found
+
+
+def episodes(n_tokens: int, n_vocabulary: int, n_steps: int = 16) -> Rows:
+    """A row for each step of an episode; the history grows by 60 tokens a step."""
+    random = np.random.default_rng(0)
+    found: Rows = []
+    system = random.integers(n_vocabulary, size=300)
+    while n_tokens > 0:
+        whole = np.concatenate([system, random.integers(n_vocabulary, size=100 + 60 * n_steps)])
+        for step in range(n_steps):
+            row = np.concatenate([whole[: 400 + 60 * step], random.integers(n_vocabulary, size=40)])
+            found.append((row, np.arange(len(row)) >= len(row) - 20))
+            n_tokens -= len(row)
+    return found
+
+
+class Done(NamedTuple):
+    """What a training came to."""
+
+    seconds: float
+    n_steps: int
+    loss: float
+
+
+def trajkit(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> Done:
+    """The training that `trajkit sft local` starts."""
+    from trajkit.training.local.batch import SCHEMA
+    from trajkit.training.local.recipe import LocalRecipe
+    from trajkit.training.local.train import train
+
+    table = pa.table(
+        {"input_ids": [row for row, _ in rows], "weights": [learned * 1.0 for _, learned in rows]},
+        schema=SCHEMA,
+    )
+    with pa.OSFile(str(folder / "rows.arrow"), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
+        writer.write_table(table)
+    recipe = LocalRecipe.model_validate(
+        {
+            "num_train_epochs": 1,
+            "per_device_train_batch_size": _n_rows(rows, options, asked),
+            "learning_rate": RATE,
+            "max_length": asked.length,
+            "gradient_checkpointing": asked.checkpoints,
+            **options,
+        }
+    )
+    at = [time.perf_counter()]
+    done = train(
+        asked.folder,
+        folder / "rows.arrow",
+        folder / "tuned",
+        recipe,
+        workspace=folder / "work",
+        on_step=lambda step: at.append(time.perf_counter()),
+    )
+    return Done(statistics.median(np.diff(at)[SKIPPED:]), done.n_steps, done.train_loss)
+
+
+def trl(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> Done:
+    """TRL's trainer; packed rows with FlexAttention, which keeps them apart without flash-attn."""
+    import datasets
+    import torch
+    import transformers
+    from peft import LoraConfig
+    from trl import SFTConfig, SFTTrainer
+
+    at = [time.perf_counter()]
+
+    class Clock(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
+            if "loss" in logs:
+                at.append(time.perf_counter())
+
+    attention = "flex_attention" if options.get("packing") else "sdpa"
+    trainer = SFTTrainer(
+        model=transformers.AutoModelForCausalLM.from_pretrained(
+            asked.folder, dtype=torch.bfloat16, attn_implementation=attention
+        ),
+        processing_class=transformers.AutoTokenizer.from_pretrained(asked.folder),
+        train_dataset=datasets.Dataset.from_dict(
+            {
+                "input_ids": [row.tolist() for row, _ in rows],
+                "assistant_masks": [learned.astype(int).tolist() for _, learned in rows],
+            }
+        ),
+        peft_config=LoraConfig(
+            task_type="CAUSAL_LM", r=RANK, lora_alpha=2 * RANK, target_modules="all-linear"
+        ),
+        callbacks=[Clock()],
+        args=SFTConfig(
+            output_dir=str(folder / "trl"),
+            max_length=asked.length,
+            per_device_train_batch_size=_n_rows(rows, options, asked),
+            num_train_epochs=1,
+            learning_rate=RATE,
+            lr_scheduler_type="cosine",
+            warmup_steps=0.03,
+            assistant_only_loss=True,
+            bf16=torch.cuda.is_available(),
+            use_cpu=not torch.cuda.is_available(),
+            gradient_checkpointing=asked.checkpoints,
+            report_to="none",
+            save_strategy="no",
+            logging_steps=1,
+            disable_tqdm=True,
+            seed=0,
+            **options,
+        ),
+    )
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    return Done(statistics.median(np.diff(at)[SKIPPED:]), len(losses), statistics.fmean(losses))
+
+
+def _n_rows(rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> int:
+    """Lines of a batch, or as many rows as they hold."""
+    if options.get("packing"):
+        return int(asked.lines)
+    return max(1, round(asked.lines * asked.length / statistics.fmean(len(row) for row, _ in rows)))
+
+
+def measure(name: str, asked: argparse.Namespace) -> dict[str, float]:
+    """Train with a setting in this process."""
+    import torch
+    import transformers
+
+    setting = SETTINGS[name]
+    config = transformers.AutoConfig.from_pretrained(asked.folder)
+    make = {"conversations": conversations, "episodes": episodes}[setting.rows]
+    rows = make(asked.tokens, config.vocab_size)
+    with tempfile.TemporaryDirectory() as folder:
+        run = {"trajkit": trajkit, "trl": trl}[setting.program]
+        done = run(Path(folder), rows, setting.options, asked)
+    n_tokens, n_learned = (sum(int(each[i].sum() if i else len(each[0])) for each in rows) for i in (0, 1))
+    tokens_per_s = n_tokens / (done.seconds * done.n_steps)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    n_head = model.get_output_embeddings().weight.numel()
+    n_layers = sum(each.numel() for each in model.model.layers.parameters())
+    width = config.num_attention_heads * getattr(config, "head_dim", 0) * config.num_hidden_layers
+    pairs = sum(len(row) ** 2 / 2 for row, _ in rows)
+    operations = 4 * (n_tokens * n_layers + n_learned * n_head) + 12 * pairs * width
+    utilisation = operations / n_tokens * tokens_per_s / (asked.tflops * 1e12)
+    on_gpu = torch.cuda.is_available()
+    return {
+        "seconds": done.seconds,
+        "n_steps": done.n_steps,
+        "tokens_per_s": tokens_per_s,
+        "learned_per_s": tokens_per_s * n_learned / n_tokens,
+        "gb": torch.cuda.max_memory_allocated() / 1e9 if on_gpu else 0.0,
+        "utilisation": utilisation,
+        "loss": done.loss,
+    }
+
+
+def main() -> int:
+    """Measure each setting."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", default="qwen3-0.6b")
+    parser.add_argument("--layers", type=int, default=0, help="0: all that the shape has")
+    parser.add_argument("--length", type=int, default=4096)
+    parser.add_argument("--lines", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=400_000)
+    parser.add_argument("--checkpoints", action="store_true", help="gradient checkpointing")
+    parser.add_argument("--tflops", type=float, default=989.0, help="of the GPU; an H100's by its data sheet")
+    parser.add_argument("--settings", default="", help="names separated by ';'")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one:
+        print(json.dumps(measure(asked.one, asked)))
+        return 0
+    import torch
+
+    from trajkit import random_model
+
+    machine = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    print(
+        f"{asked.shape}, {asked.layers or 'all'} layers, batches of {asked.lines} x {asked.length:,} tokens"
+    )
+    print(f"{machine}, {platform.machine()}, torch {torch.__version__}\n", flush=True)
+    print("| setting | tokens/s | learned tokens/s | GB | utilisation | s a step | steps | loss |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    is_well = True
+    with tempfile.TemporaryDirectory() as folder:
+        random_model(asked.shape, output=f"{folder}/model", layers=asked.layers or None)
+        for name in asked.settings.split(";") if asked.settings else SETTINGS:
+            command = [sys.executable, *sys.argv, "--one", name, "--folder", f"{folder}/model"]
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+            if done.returncode:
+                is_well = False
+                print(f"| {name} | failed: {' '.join(done.stderr.splitlines()[-1:])[:300]} |", flush=True)
+                print(done.stderr[-3000:], file=sys.stderr)
+                continue
+            found = json.loads(done.stdout.splitlines()[-1])
+            rates = f"{found['tokens_per_s']:,.0f} | {found['learned_per_s']:,.0f} | {found['gb']:.1f}"
+            times = f"{found['utilisation']:.0%} | {found['seconds']:.3f} | {found['n_steps']}"
+            print(f"| {name} | {rates} | {times} | {found['loss']:.3f} |", flush=True)
+    return 0 if is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
