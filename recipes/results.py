@@ -18,6 +18,7 @@ import itertools
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -49,8 +50,10 @@ GOOD = 0.5
 IMITATION = "imitation"
 ITERATIONS = 10
 """Of reinforcement learning of two tasks; half as many after imitation."""
-AFTER = 15
+OF_FIVE = 25
 """Of reinforcement learning of five tasks."""
+FIVE_RL = ("--algorithm", "gigpo", "--set", "gamma=0.95", "--minibatches", "8", "--learning-rate", "1e-3")
+"""How five tasks are learned by playing."""
 PER_ITERATION, ATTEMPTS, EVAL_EVERY = 4, 8, 5
 """Seeds that an iteration plays, attempts at each, and iterations between two measurements: the defaults."""
 
@@ -120,7 +123,7 @@ class Lab:
         started = time.monotonic()
         found = filter(None, (str(ENVIRONMENTS), os.environ.get("PYTHONPATH")))
         done = subprocess.run(
-            words,
+            [sys.executable, "-m", *words],
             cwd=self.folder,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(found)},
             capture_output=True,
@@ -143,6 +146,11 @@ class Lab:
         worlds = self.size.others(CHECKPOINTS)
         self.reserved(tasks, worlds)
         return ("--env", self.environment, "--eval-seeds", seeds_of(worlds))
+
+    def n_seeds(self, iterations: int) -> int:
+        """Training and held-out seeds that so many iterations play, a seed once for each attempt at it."""
+        n_measured = (1 + iterations // EVAL_EVERY) * (self.size.worlds // 2)
+        return iterations * PER_ITERATION * ATTEMPTS + n_measured
 
     def played(self, name: str, tasks: Sequence[str], *policy: str, n: int | None = None) -> Path:
         """Episodes on training worlds of this training seed: n of every task, or as many as is usual."""
@@ -175,6 +183,13 @@ class Lab:
         found = TuneJob.model_validate_json((folder / "job.json").read_text("utf-8"))
         assert found.train is not None  # a store was learned
         return job, found.train.n_learned
+
+    def filtered(self, name: str, played: Path, n: int) -> tuple[str, int]:
+        """The base model tuned on good episodes of the first n seeds, in as many passes as in table `own`."""
+        where = f"episode_return > {GOOD} and seed < {self.seed * APART + n}"
+        good = self.derived("select", played, f"{name}-good", "--unreserved", "--where", where)
+        masked = self.derived("mask", good, name, *repeated("--reason", ("invalid", "no-op", "loop")))
+        return self.tuned(name, masked, "--merge", "--max-steps", STEPS * n // EPISODES)
 
     def reinforced(self, name: str, model: str, iterations: int, *options: str) -> Reinforced:
         """A model tuned by what it plays, on other worlds than `played`.
@@ -247,28 +262,16 @@ def expert(lab: Lab) -> Iterator[Model]:
 def rl(lab: Lab) -> Iterator[Model]:
     """Two tasks, reinforcement learning and imitation at equal numbers of episodes, and random rewards."""
     world, half = lab.measuring(TWO), ITERATIONS // 2
-
-    def n_seeds(iterations: int) -> int:
-        """Training and held-out seeds that so many iterations play, a seed once for each attempt at it."""
-        n_measured = (1 + iterations // EVAL_EVERY) * (lab.size.worlds // 2)
-        return iterations * PER_ITERATION * ATTEMPTS + n_measured
-
-    def imitated(name: str, n: int) -> tuple[str, int]:
-        """The good episodes of the first of the seeds, as many passes over them as in table `own`."""
-        where = f"episode_return > {GOOD} and seed < {lab.seed * APART + n}"
-        good = lab.derived("select", played, f"{name}-good", "--unreserved", "--where", where)
-        masked = lab.derived("mask", good, name, *repeated("--reason", ("invalid", "no-op", "loop")))
-        return lab.tuned(name, masked, "--merge", "--max-steps", STEPS * n // EPISODES)
-
-    n_all, n_first = n_seeds(ITERATIONS), n_seeds(ITERATIONS) - n_seeds(half)
+    n_all = lab.n_seeds(ITERATIONS)
+    n_first = n_all - lab.n_seeds(half)
     played = lab.played("explored", TWO, "local", "--model", MODEL, n=n_all)
     label = "good episodes, steps masked"
-    yield Model(label, IMITATION, *imitated("imitated", n_all), n_all * len(TWO))
+    yield Model(label, IMITATION, *lab.filtered("imitated", played, n_all), n_all * len(TWO))
     random = lab.reinforced("random", MODEL, ITERATIONS, "--env", "random_rewards:RandomRewards")
     yield Model(f"RL, {ITERATIONS} iterations, random rewards (control)", "control", *random)
     found = lab.reinforced("rl", MODEL, ITERATIONS, *world)
     yield Model(f"RL, {ITERATIONS} iterations", "rl", *found, ("control", IMITATION))
-    first, n_learned = imitated("half-imitated", n_first)
+    first, n_learned = lab.filtered("half-imitated", played, n_first)
     found = lab.reinforced("imitated-rl", f"runs/{first}/merged", half, *world)
     both = (found.job, n_learned + found.n_learned, n_first * len(TWO) + found.n_played)
     yield Model(f"{label}; then RL, {half} iterations", "imitation-rl", *both, (IMITATION,))
@@ -282,16 +285,63 @@ def algorithms(lab: Lab) -> Iterator[Model]:
         yield Model(algorithm, algorithm, *found, controls=() if algorithm == "grpo" else ("grpo",))
 
 
+def five_shown(lab: Lab) -> Model:
+    """The expert's demonstrations."""
+    found = lab.tuned("shown", lab.played("shown", FIVE, "expert"), "--merge")
+    return Model("expert demonstrations", "expert", *found, lab.size.episodes * len(FIVE))
+
+
+def five_shown_more(lab: Lab) -> Model:
+    """As many demonstrations as the model of `five_shown_rl` has seen episodes."""
+    n = lab.size.episodes + lab.n_seeds(OF_FIVE)
+    played = lab.played("shown-more", FIVE, "expert", n=n)
+    found = lab.tuned("shown-more", played, "--max-steps", STEPS * n // EPISODES)
+    return Model("more expert demonstrations", "expert-more", *found, n * len(FIVE))
+
+
+def five_shown_rl(lab: Lab) -> Model:
+    """The expert's demonstrations, and then reinforcement learning."""
+    shown = five_shown(lab)
+    found = five_rl(lab, "shown-rl", f"runs/{shown.model}/merged")
+    label, name = f"expert demonstrations; then RL, {OF_FIVE} iterations", "expert-rl"
+    both = ((shown.n_learned or 0) + found.n_learned, shown.n_played + found.n_played)
+    return Model(label, name, found.job, *both, ("expert", "expert-more"))
+
+
+def five_own(lab: Lab) -> Model:
+    """Own good episodes, as many as reinforcement learning plays."""
+    n = lab.n_seeds(OF_FIVE)
+    played = lab.played("five-explored", FIVE, "local", "--model", MODEL, n=n)
+    found = lab.filtered("five-imitated", played, n)
+    return Model("good episodes, steps masked", IMITATION, *found, n * len(FIVE))
+
+
+def five_random(lab: Lab) -> Model:
+    """Reinforcement learning with random rewards."""
+    found = five_rl(lab, "five-random", MODEL, "--env", "random_rewards:RandomRewards")
+    return Model(f"RL, {OF_FIVE} iterations, random rewards (control)", "control", *found)
+
+
+def five_base_rl(lab: Lab) -> Model:
+    """Reinforcement learning of the base model."""
+    found = five_rl(lab, "five-rl", MODEL)
+    return Model(f"RL, {OF_FIVE} iterations", "rl", *found, ("control", IMITATION))
+
+
+def five_rl(lab: Lab, name: str, model: str, *world: str) -> Reinforced:
+    """Five tasks by playing."""
+    tasks = ("--task", ",".join(FIVE))
+    return lab.reinforced(name, model, OF_FIVE, *(world or lab.measuring(FIVE)), *tasks, *FIVE_RL)
+
+
 def five(lab: Lab) -> Iterator[Model]:
     """Five tasks, demonstrations of the expert and reinforcement learning."""
-    world = (*lab.measuring(FIVE), "--task", ",".join(FIVE))
-    shown, n_learned = lab.tuned("shown", lab.played("shown", FIVE, "expert"), "--merge")
-    n_played, label = lab.size.episodes * len(FIVE), "expert demonstrations"
-    yield Model(label, "expert", shown, n_learned, n_played)
-    short = ("--max-episode-steps", "40", "--minibatches", "8")  # else most of the steps are of failures
-    found = lab.reinforced("shown-rl", f"runs/{shown}/merged", AFTER, *world, *short)
-    both = (found.job, n_learned + found.n_learned, n_played + found.n_played)
-    yield Model(f"{label}; then RL, {AFTER} iterations", "expert-rl", *both, ("expert",))
+    yield from (row(lab) for row in (five_shown, five_shown_more, five_shown_rl))
+
+
+def five_alone(lab: Lab) -> Iterator[Model]:
+    """Five tasks without an expert: own episodes, reinforcement learning, and random rewards."""
+    yield from (row(lab) for row in (five_own, five_random, five_base_rl))
 
 
 def stale(lab: Lab) -> Iterator[Model]:
@@ -336,6 +386,7 @@ TABLES: Mapping[str, Experiment] = {
     "rl": Experiment(rl, Worlds(TWO, HELD_OUT + 3 * APART), Worlds(TWO, HELD_OUT + APART * 7 // 2)),
     "algorithms": Experiment(algorithms, Worlds(TWO, HELD_OUT + 4 * APART)),
     "five": Experiment(five, Worlds(FIVE, HELD_OUT + 5 * APART)),
+    "five-alone": Experiment(five_alone, Worlds(FIVE, HELD_OUT + 7 * APART)),
     "stale": Experiment(stale, Worlds(TWO, HELD_OUT + 6 * APART)),
 }
 
