@@ -170,7 +170,6 @@ def trl(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Names
             learning_rate=RATE,
             lr_scheduler_type="cosine",
             warmup_steps=0.03,
-            assistant_only_loss=True,
             bf16=torch.cuda.is_available(),
             use_cpu=not torch.cuda.is_available(),
             gradient_checkpointing=asked.checkpoints,

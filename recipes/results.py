@@ -50,9 +50,12 @@ GOOD = 0.5
 IMITATION = "imitation"
 ITERATIONS = 10
 """Of reinforcement learning of two tasks; half as many after imitation."""
-OF_FIVE = 25
+OF_FIVE = 10
 """Of reinforcement learning of five tasks."""
-FIVE_RL = ("--algorithm", "gigpo", "--set", "gamma=0.95", "--minibatches", "8", "--learning-rate", "1e-3")
+FIVE_RL = (
+    *("--algorithm", "gigpo", "--set", "gamma=0.95", "--set", "lora=null", "--learning-rate", "5e-4"),
+    *("--minibatches", "8", "--max-episode-steps", "64"),
+)
 """How five tasks are learned by playing."""
 PER_ITERATION, ATTEMPTS, EVAL_EVERY = 4, 8, 5
 """Seeds that an iteration plays, attempts at each, and iterations between two measurements: the defaults."""
@@ -207,7 +210,7 @@ class Lab:
             *("rl", "local", *self.playing, "--model", model, *options),
             *("--iterations", iterations, "--seeds", f"{first}:{first + PER_ITERATION * iterations}"),
             *("--seed", self.seed, "--name", job, "--runs", "runs", "--yes"),
-            leaves=folder / "model" / "adapter_config.json",
+            leaves=folder / "model" / ("config.json" if "lora=null" in options else "adapter_config.json"),
         )
         events = [json.loads(line) for line in (folder / "events.jsonl").read_text("utf-8").splitlines()]
         n_learned, n_played = (

@@ -47,7 +47,7 @@ def _mask(model: Any, ends: Any) -> Any:
         def attends(line: Any, head: Any, place: Any, other: Any) -> Any:
             return (other <= place) & (place < ends[line, other])
 
-        return flex.create_block_mask(attends, n_lines, None, width, width, device=ends.device, _compile=True)
+        return flex.create_block_mask(attends, n_lines, None, width, width, device=ends.device)
     places = torch.arange(width, device=ends.device)
     found = (places <= places[:, None]) & (places[:, None] < ends[:, None])
     return found[:, None]

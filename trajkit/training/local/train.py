@@ -13,7 +13,7 @@ from trajkit.rollouts.record import RETURN_METRIC
 from trajkit.rollouts.summary import Mean
 from trajkit.schema import Model
 from trajkit.training.local.arguments import arguments_of, callbacks_of, mean_loss
-from trajkit.training.local.base_model import can_share, count, load_base
+from trajkit.training.local.base_model import can_share, count, load_base, precision
 from trajkit.training.local.batch import TokenRows, collate
 from trajkit.training.local.checkpoint import last_checkpoint
 from trajkit.training.local.packing import pack_rows
@@ -100,6 +100,9 @@ class _Places(NamedTuple):
 
 def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]) -> Trained:
     model = load_base(places.base, recipe)
+    for module in model.modules():
+        if precision(recipe) != "fp32" and hasattr(module, "cast_input_dtype_enabled"):
+            module.cast_input_dtype_enabled = False  # else peft stores each layer's input again, in 32 bits
     n_weights, n_trainable = count(model)
     set_threads(recipe, n_weights)
     shares = recipe.packing and can_share(model.config)
