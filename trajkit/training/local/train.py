@@ -18,6 +18,7 @@ from trajkit.training.local.batch import TokenRows, collate
 from trajkit.training.local.checkpoint import last_checkpoint
 from trajkit.training.local.packing import pack
 from trajkit.training.local.recipe import LocalRecipe
+from trajkit.training.local.sharded import begin_sharded, gathered, shard_on_cpus
 from trajkit.training.local.shortage import sparing
 from trajkit.training.local.tokenised import open_tokens
 from trajkit.training.local.trainer import trainer_class
@@ -98,6 +99,8 @@ class _Places(NamedTuple):
 
 
 def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]) -> Trained:
+    if recipe.fsdp:
+        begin_sharded()
     model = load_base(places.base, recipe)
     n_weights, n_trainable = count(model)
     set_threads(recipe, n_weights)
@@ -108,12 +111,16 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
     transformers = need("transformers", extra="local")
     has_validation = validation is not None
     most = None if places.player is None else RETURN_METRIC
-    arguments = arguments_of(recipe, places.workspace, has_validation=has_validation, most=most)
+    arguments = transformers.TrainingArguments(
+        **arguments_of(recipe, places.workspace, has_validation=has_validation, most=most),
+        ddp_find_unused_parameters=False,
+        remove_unused_columns=False,
+    )
+    if recipe.fsdp:
+        shard_on_cpus(arguments)
     trainer = trainer_class()(
         model=model,
-        args=transformers.TrainingArguments(
-            **arguments, ddp_find_unused_parameters=False, remove_unused_columns=False
-        ),
+        args=arguments,
         player=places.player,
         train_dataset=rows,
         eval_dataset=validation,
@@ -122,8 +129,9 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
         callbacks=callbacks_of(recipe, places.workspace, on_step, has_validation=has_validation),
     )
     trainer.train(resume_from_checkpoint=last_checkpoint(places.workspace))
+    weights = gathered(trainer.model) if recipe.fsdp else None  # by all processes together
     if trainer.is_world_process_zero():
-        trainer.model.save_pretrained(places.goal)
+        trainer.model.save_pretrained(places.goal, state_dict=weights)
     state = trainer.state
     kept = _kept(state)
     return Trained(
