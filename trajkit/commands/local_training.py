@@ -126,6 +126,7 @@ def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
     n_rows = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps
     rows = "lines" if recipe.packing else f"{row}s"
     yield f"steps     {count(prepared.n_steps)} of {n_rows} {rows}, learning rate {recipe.learning_rate:g}"
+    yield from _time_lines(job)
     if (told := job.recipe.get("play")) is not None:
         played = PlayRecipe.model_validate(told)
         worlds = f"{played.env} {', '.join(played.tasks)}, seeds {played.seeds}"
@@ -133,6 +134,17 @@ def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
     if recipe.report_to == "wandb":
         yield "told      Weights & Biases: every loss and the recipe, over the network"
     yield "price     none: it runs on this machine"
+
+
+def _time_lines(job: TuneJob) -> Iterator[str]:
+    """How long it is expected to take, and from what that follows."""
+    if (expected := job.estimate) is not None:
+        yield (
+            f"time      about {expected.words}: {expected.flops:.1e} operations; a matrix product here reaches"
+            f" {expected.flops_per_s:.1e} a second"
+        )
+        if job.recipe.get("play") is not None:
+            yield "          what is played at each validation comes on top"
 
 
 def weight_lines(

@@ -164,11 +164,7 @@ class LocalRecipe(Model):
         given = {name: getattr(self, name) for name in names} | {"max_steps": self.max_steps or -1}
         if self.fsdp:
             # the first process reads the weights and sends each of the others its part
-            options = {
-                "cpu_ram_efficient_loading": True,
-                "activation_checkpointing": self.gradient_checkpointing,
-            }
-            return given | {"fsdp": True, "fsdp_config": options}
+            given |= {"fsdp": True, "fsdp_config": {"cpu_ram_efficient_loading": True}}
         # transformers 5.23's name of gradient checkpointing
         return given | ({"activation_checkpointing": True} if self.gradient_checkpointing else {})
 

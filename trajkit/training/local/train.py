@@ -15,7 +15,7 @@ from trajkit.schema import Model
 from trajkit.training.local.arguments import arguments_of, callbacks_of, mean_loss
 from trajkit.training.local.base_model import count, load_base
 from trajkit.training.local.batch import TokenRows, collate
-from trajkit.training.local.checkpoint import last_checkpoint
+from trajkit.training.local.pace import run_timed
 from trajkit.training.local.packing import pack
 from trajkit.training.local.recipe import LocalRecipe
 from trajkit.training.local.sharded import begin_sharded, gathered, shard_on_cpus
@@ -50,6 +50,12 @@ class Trained(Model):
     """Whether early stopping ended the training."""
     per_device_train_batch_size: int
     """Rows in a batch: fewer than requested where memory ran out."""
+    seconds: float | None = None
+    """Time of the training without loading of the model; None for one that was resumed."""
+    tokens_per_s: float | None = None
+    """Tokens of rows, without padding, in a second of training, validations included."""
+    peak_bytes: int | None = None
+    """Most memory that torch had allocated on the first GPU; None on a CPU."""
 
 
 def train(
@@ -128,7 +134,7 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
         buckets_seed=recipe.seed if recipe.group_by_length else None,
         callbacks=callbacks_of(recipe, places.workspace, on_step, has_validation=has_validation),
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(places.workspace))
+    pace = run_timed(trainer, places.workspace, rows.lengths.sum())
     weights = gathered(trainer.model) if recipe.fsdp else None  # by all processes together
     if trainer.is_world_process_zero():
         trainer.model.save_pretrained(places.goal, state_dict=weights)
@@ -145,6 +151,7 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
         best_step=state.best_global_step or None,
         was_stopped_early=has_validation and state.global_step < state.max_steps,
         per_device_train_batch_size=recipe.per_device_train_batch_size,
+        **pace,
     )
 
 
@@ -162,13 +169,16 @@ def _rows(path: Path, recipe: LocalRecipe, *, is_packed: bool | None = None) -> 
     return TokenRows(found.table, pack(found.lengths, recipe.max_length))
 
 
+def threads(recipe: LocalRecipe, n_weights: int) -> int | None:
+    """Return the number of threads: the recipe's, one for a small model, None for torch's own choice."""
+    # small models lose more time to synchronisation than threads save
+    return recipe.num_threads or (1 if n_weights < _SMALL else None)
+
+
 def set_threads(recipe: LocalRecipe, n_weights: int) -> None:
-    """Set the number of threads: the recipe's, or else one for a small model."""
-    torch = need("torch", extra="local")
-    if recipe.num_threads is not None:
-        torch.set_num_threads(recipe.num_threads)
-    elif n_weights < _SMALL:
-        torch.set_num_threads(1)  # small models lose more time to synchronisation than threads save
+    """Set the number of threads."""
+    if (n_threads := threads(recipe, n_weights)) is not None:
+        need("torch", extra="local").set_num_threads(n_threads)
 
 
 def _padding(model: Any) -> int:
