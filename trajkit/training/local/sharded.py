@@ -6,6 +6,29 @@ import os
 from typing import Any
 
 from trajkit._core.lazy import need
+from trajkit.training.local.base_model import Sizes, least_memory, precision
+from trajkit.training.local.recipe import LocalRecipe
+
+
+def held(recipe: LocalRecipe, sizes: Sizes, n: int) -> int:
+    """Return the bytes that each of `n` processes holds besides its batch, where they share a model out.
+
+    Each has 1/n of weights, gradients and optimizer states (Rajbhandari et al. 2020, "ZeRO", table 1, the
+    line of all three), and whole what it computes with: two layers, of which one is on its way, the embedding
+    and the output layer, and the gradients of those that are trained.
+
+    Args:
+        recipe: Settings of the training.
+        sizes: The model.
+        n: Number of processes; one shares nothing.
+    """
+    least = least_memory(recipe, sizes)
+    if n == 1 or sizes.shape is None:
+        return least // n
+    whole = 2 * sizes.shape.n_largest + sizes.shape.n_ends
+    if recipe.lora is None:
+        whole += sizes.shape.n_largest + sizes.shape.n_ends
+    return least // n + whole * (4 if precision(recipe) == "fp32" else 2)
 
 
 def begin_sharded() -> None:
