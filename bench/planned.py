@@ -4,7 +4,8 @@
 
 Rows are random text of 200 to 400 characters with an answer of 60, two in a batch. The tiny model makes
 forty times as many steps. `share` is what the training reached of the rate of a matrix product that the plan
-measured, `CPU s` what all threads of it took together. Exit 1 where a training takes less or more time than the plan says.
+measured, `CPU s` what all its threads took together. Exit 1 where a training takes less or more time than the
+plan says.
 """
 
 from __future__ import annotations
