@@ -152,7 +152,9 @@ def test_a_shared_out_model_has_the_same_loss_and_gives_its_weights_whole(base: 
     try:
         for layer in model.base_model.model.model.layers:
             fully_shard(layer)
-        fully_shard([model.base_model.model.model.norm, model.base_model.model.lm_head])
+        # as accelerate does
+        ends = [model.base_model.model.model.norm, model.base_model.model.lm_head]
+        fully_shard(ends, reshard_after_forward=False)
         fully_shard(model)
         loss = weighted_loss(model, batch).total
         loss.backward()
