@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 
 from trajkit._core.console import duration
-from trajkit.training.job import JobData
+from trajkit.training.estimate import Estimate
+from trajkit.training.job import JobData, TuneJob
 from trajkit.training.local.base_model import load_base, measured
 from trajkit.training.local.recipe import LocalRecipe
 from trajkit.training.local.shape import forward, trained
@@ -92,3 +94,17 @@ def test_each_gpu_holds_its_part_and_what_it_computes_with(base: str) -> None:
     assert held(recipe, sizes, 1) == 16 * sizes.n_weights
     assert held(recipe, sizes, 8) == 16 * sizes.n_weights // 8 + 4 * whole
     assert sizes.shape.n_body + sizes.shape.n_ends == sizes.n_weights
+
+
+def test_a_job_says_what_it_took_and_what_was_planned() -> None:
+    job = TuneJob(
+        job_id="j",
+        key="0" * 64,
+        target="local",
+        base="b",
+        recipe={},
+        created_at=datetime.now(UTC),
+        estimate=Estimate(flops=1e12, flops_per_s=1e10, least_s=120, most_s=300),
+        result={"n_steps": 8, "seconds": 240.0},
+    )
+    assert job.outcome == "8 steps  took 4 min (planned 2 to 5 min)"
