@@ -22,7 +22,7 @@ def test_the_options_that_the_page_names_exist() -> None:
 
 def test_what_the_page_sets_is_in_the_recipe() -> None:
     named = set(re.findall(r"--set\s+([a-z_]+)[.=]", PAGE))
-    assert named == {"group_by_length", "early_stopping_patience", "lora", "play", "num_processes"}
+    assert named == {"group_by_length", "early_stopping_patience", "lora", "play", "num_processes", "fsdp"}
     assert named <= set(LocalRecipe.model_fields)
 
 

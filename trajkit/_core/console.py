@@ -258,6 +258,17 @@ def size(n_bytes: int) -> str:
     return f"{value:.1f} GB"
 
 
+_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
+
+
+def duration(least_s: float, most_s: float | None = None) -> str:
+    """A time such as `3.2 s`, or a range of times such as `2 to 5 min`, with two digits."""
+    most_s = least_s if most_s is None else most_s
+    unit = next((name for name in reversed(_UNITS) if most_s >= 1.5 * _UNITS[name]), "ms")
+    least, most = (f"{float(f'{each / _UNITS[unit]:.2g}'):,g}" for each in (least_s, most_s))
+    return f"{most} {unit}" if least == most else f"{least} to {most} {unit}"
+
+
 def plural(number: int, noun: str, many: str | None = None) -> str:
     """`1 episode`, `1,200 episodes`."""
     return f"{count(number)} {noun if number == 1 else many or noun + 's'}"

@@ -126,6 +126,7 @@ def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
     n_rows = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps
     rows = "lines" if recipe.packing else f"{row}s"
     yield f"steps     {count(prepared.n_steps)} of {n_rows} {rows}, learning rate {recipe.learning_rate:g}"
+    yield from _time_lines(job)
     if (told := job.recipe.get("play")) is not None:
         played = PlayRecipe.model_validate(told)
         worlds = f"{played.env} {', '.join(played.tasks)}, seeds {played.seeds}"
@@ -133,6 +134,17 @@ def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
     if recipe.report_to == "wandb":
         yield "told      Weights & Biases: every loss and the recipe, over the network"
     yield "price     none: it runs on this machine"
+
+
+def _time_lines(job: TuneJob) -> Iterator[str]:
+    """How long it is expected to take, and from what that follows."""
+    if (expected := job.estimate) is not None:
+        yield (
+            f"time      about {expected.words}: {expected.flops:.1e} operations; a matrix product here does"
+            f" {expected.flops_per_s:.1e} a second"
+        )
+        if job.recipe.get("play") is not None:
+            yield "          what is played at each validation comes on top"
 
 
 def weight_lines(
@@ -146,27 +158,40 @@ def weight_lines(
         sizes: Its size.
         learned: The rows; None where they are not known yet.
     """
-    from trajkit.training.local.base_model import batch_memory, least_memory
+    from trajkit.training.local.base_model import batch_memory
+    from trajkit.training.local.replicas import n_replicas
+    from trajkit.training.local.sharded import held
 
     lora = recipe.lora
     kind = "all weights are trained" if lora is None else f"LoRA of rank {lora.r}, alpha {lora.lora_alpha:g}"
     trained, of = count(sizes.n_trainable), count(sizes.n_weights)
     yield f"model     {base}, {kind}"
     yield f"weights   {trained} of {of} are trained ({sizes.n_trainable / sizes.n_weights:.2%})"
-    least, more = least_memory(recipe, sizes), None
+    n_parts = n_replicas(recipe) if recipe.fsdp else 1
+    least, more = held(recipe, sizes, n_parts), None
+    each = f" in each of {n_parts} processes" if recipe.fsdp else ""
     if learned is not None:
         n_rows = min(recipe.per_device_train_batch_size, learned.n_rows)
         n_tokens = n_rows * (recipe.max_length if recipe.packing else learned.longest)
         n_learned = n_tokens * learned.n_learned_tokens // max(1, learned.n_tokens)
         more = batch_memory(sizes, n_tokens, n_learned)
     if more is None:
-        yield f"memory    {size(least)} for weights, gradients and optimizer; what a batch takes comes on top"
+        yield (
+            f"memory    {size(least)} for weights, gradients and optimizer{each};"
+            " what a batch takes comes on top"
+        )
         return
-    yield f"memory    {size(least)} for weights, gradients and optimizer, about {size(more)} for a batch"
+    yield (
+        f"memory    {size(least)} for weights, gradients and optimizer{each}, about {size(more)} for a batch"
+    )
     free = _free_memory()
-    if free is not None and least + more > free:
+    is_too_much = free is not None and least + more > free
+    if is_too_much:
         ways = "--auto-batch halves the batch; --set gradient_checkpointing=true computes more and keeps less"
-        yield f"          that is more than the {size(free)} that are free here: {ways}"
+        yield f"          that is more than the {size(free or 0)} that are free here: {ways}"
+    if recipe.fsdp or is_too_much:
+        shares = ", ".join(f"{n}: {size(held(recipe, sizes, n) + more)}" for n in (1, 2, 4, 8))
+        yield f"          with a batch, by the number of GPUs that share the model (fsdp): {shares}"
 
 
 def _free_memory() -> int | None:

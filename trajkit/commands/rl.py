@@ -257,6 +257,7 @@ def _plan(prepared: PreparedRl) -> Iterator[str]:
     yield from _played_lines(found, is_played=job.train is None)
     yield from weight_lines(job.base, found, prepared.sizes)
     yield _steps_line(found)
+    yield "time      not known: it depends on the episodes; the first iteration shows it"
     if found.report_to == "wandb":
         yield "told      Weights & Biases: every measurement and the recipe, over the network"
     yield "price     none: it runs on this machine"

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
-from trajkit._core.console import Cell, count, line, plural, table_text
+from trajkit._core.console import Cell, count, duration, line, plural, table_text
 from trajkit._core.result import Result
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, Text, UtcTime
 from trajkit.schema.manifest import Sha256
 from trajkit.stack.process import Process
+from trajkit.training.estimate import Estimate
 
 if TYPE_CHECKING:
     from trajkit.curation.rows.conversion import Conversion
@@ -132,6 +133,8 @@ class TuneJob(Model, Result):
     """Time of its end."""
     error: Text | None = None
     """Reason of its failure."""
+    estimate: Estimate | None = None
+    """The expected time; None where it is not known before, such as at a service."""
     result: JsonObject = {}
     """Result of the training."""
     _shown: Shown = PrivateAttr(default=Shown(Path()))
@@ -183,6 +186,9 @@ class TuneJob(Model, Result):
             parts.append(f"margin {result['margin']:.3f}")
         if result.get("cost_usd") is not None:
             parts.append(f"{result['cost_usd']:,.2f} USD")
+        if result.get("seconds") is not None:
+            planned = f" (planned {self.estimate.words})" if self.estimate is not None else ""
+            parts.append(f"took {duration(result['seconds'])}{planned}")
         return "  ".join(parts)
 
     def to_json(self) -> dict[str, Any]:

@@ -94,6 +94,13 @@ def test_what_cannot_be_a_setting_is_named(tmp_path: Path, text: str, problem: s
         said(tmp_path, text)
 
 
+def test_fsdp_of_axolotl_shares_the_model_out(tmp_path: Path) -> None:
+    text = "fsdp_version: 2\nfsdp_config: {state_dict_type: FULL_STATE_DICT, reshard_after_forward: true}"
+    assert said(tmp_path, text).fsdp
+    with pytest.raises(RequestError, match="offload_params"):
+        said(tmp_path, "fsdp_config: {offload_params: true}")
+
+
 def test_options_go_before_the_file_and_the_file_before_the_preset(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ from trajkit.errors import RequestError
 from trajkit.models.generation.old_names import old_names
 from trajkit.training.local.loss import LOGITS_AT_ONCE
 from trajkit.training.local.recipe import LocalRecipe, LoraRecipe
+from trajkit.training.local.shape import Shape, shape_of
 
 _SHORT = 8
 
@@ -30,6 +31,8 @@ class Sizes(NamedTuple):
     """Whether rows that begin alike can have that beginning in common (`can_share`)."""
     n_bytes_per_token: int | None = None
     """What is stored of each token of a batch for the gradient; None where it cannot be counted."""
+    shape: Shape | None = None
+    """The parts of it; None where its configuration has unusual names."""
 
 
 def settled(base: str) -> str:
@@ -100,14 +103,16 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
     except (OSError, ValueError) as error:
         raise _no_model(base, error) from error
     n_weights, n_trainable = count(model)
-    n_stored = _stored_per_token(model, recipe)
+    shape, n_stored = shape_of(model), _stored_per_token(model, recipe)
     if recipe.lora is not None and recipe.lora.use_dora:
         n_more = sum(
             module.lora_B["default"].out_features for module in model.modules() if hasattr(module, "lora_B")
         )
         n_weights, n_trainable = n_weights + n_more, n_trainable + n_more
     n_vocabulary = config.get_text_config().vocab_size
-    return Sizes(n_weights, n_trainable, _positions(config), n_vocabulary, can_share(config), n_stored)
+    return Sizes(
+        n_weights, n_trainable, _positions(config), n_vocabulary, can_share(config), n_stored, shape
+    )
 
 
 def can_share(config: Any) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from trajkit._core.console import duration, size
 from trajkit._core.files import write_text
 from trajkit.training.job import JobData, TuneJob
 from trajkit.training.local.train import Trained
@@ -34,7 +35,7 @@ def _lines(job: TuneJob, trained: Trained, is_adapter: bool) -> Iterator[str]:
     yield from ("", *_UNKNOWN, "", "## Data", "")
     yield from _data(job) if job.train is not None else _played(job)
     yield from ("", "## Training", "")
-    yield from _training(trained)
+    yield from _training(job, trained)
     yield from ("", "```json", json.dumps(job.recipe, indent=2, ensure_ascii=False), "```", "")
     yield from ("## Made with", "")
     yield ", ".join(f"{name} {version}" for name, version in job.versions.items()) + "."
@@ -98,9 +99,12 @@ _FACTS: dict[str, Callable[[JobData], str]] = {
 }
 
 
-def _training(trained: Trained) -> Iterator[str]:
+def _training(job: TuneJob, trained: Trained) -> Iterator[str]:
     yield f"- {trained.n_steps:,} steps of the optimizer"
     yield f"- {trained.n_trainable:,} of {trained.n_weights:,} weights trained"
+    if trained.tokens_per_s is not None:
+        took = f"{duration(trained.seconds)}, " if trained.seconds is not None else ""
+        yield f"- {took}{trained.tokens_per_s:,.0f} tokens a second{_used(job, trained)}"
     yield f"- mean training loss {trained.train_loss:.4f}"
     if trained.episode_return is not None:
         error = trained.episode_return_error or 0.0
@@ -108,6 +112,15 @@ def _training(trained: Trained) -> Iterator[str]:
         yield "  that selected this checkpoint: evaluate it on other seeds"
     if trained.eval_loss is not None:
         yield f"- validation loss {trained.eval_loss:.4f}, at the kept checkpoint of step {trained.best_step}"
+
+
+def _used(job: TuneJob, trained: Trained) -> str:
+    """Return what share of the machine the training used, and its memory, where they are known."""
+    said = ""
+    if job.estimate is not None and trained.seconds and not trained.was_stopped_early:
+        share = job.estimate.flops / trained.seconds / job.estimate.flops_per_s
+        said += f", {share:.0%} of a matrix product's {job.estimate.flops_per_s:.1e} operations a second"
+    return said if trained.peak_bytes is None else f"{said}, at most {size(trained.peak_bytes)} on a GPU"
 
 
 def _plain(text: str) -> str:

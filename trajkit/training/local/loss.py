@@ -97,7 +97,12 @@ def cross_entropies(model: Any, batch: dict[str, Any], predicts: Any, targets: A
     """
     torch = need("torch", extra="local")
     head = getattr(model, "module", model).get_output_embeddings()  # `module`: of several processes
-    is_plain = type(head) is torch.nn.Linear and not _changes_logits(model)
+    # FSDP2 gives a layer a class of its own, and keeps the output layer whole until the backward pass
+    sharded = need("torch.distributed.fsdp", extra="local").FSDPModule
+    is_linear = type(head) is torch.nn.Linear or (
+        isinstance(head, sharded) and isinstance(head, torch.nn.Linear)
+    )
+    is_plain = is_linear and not _changes_logits(model)
     states: list[Any] = []
 
     def select(head: Any, inputs: tuple[Any, ...]) -> tuple[Any]:

@@ -13,11 +13,12 @@ from trajkit.errors import DataError
 from trajkit.models.generation.old_names import old_names
 from trajkit.training.local.arguments import arguments_of, callbacks_of, mean_loss
 from trajkit.training.local.base_model import count, load_base
-from trajkit.training.local.checkpoint import last_checkpoint
+from trajkit.training.local.pace import run_timed
 from trajkit.training.local.preference_recipe import DpoRecipe, KtoRecipe
 from trajkit.training.local.preference_trainer import (
     collator,
     configuration,
+    n_tokens_of,
     rows_of,
     trainer_class,
 )
@@ -147,7 +148,7 @@ def _train(
                 recipe, places.workspace, on_step, has_validation=has_validation, on_logs=keep
             ),
         )
-        trainer.train(resume_from_checkpoint=last_checkpoint(places.workspace))
+        pace = run_timed(trainer, places.workspace, n_tokens_of(rows))
     if trainer.is_world_process_zero():
         trainer.model.save_pretrained(places.goal)
     state = trainer.state
@@ -163,6 +164,7 @@ def _train(
         per_device_train_batch_size=recipe.per_device_train_batch_size,
         margin=best.margin if best else None,
         accuracy=best.accuracy if best else None,
+        **pace,
     )
 
 

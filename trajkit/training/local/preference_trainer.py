@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from trajkit._core.lazy import need
 
 EXTRA = "trl"
@@ -80,3 +82,13 @@ def collator(method: str, *, padding: int, compares: bool) -> Callable[[Sequence
 def rows_of(path: Path) -> Any:
     """Return tokenised rows as a dataset for TRL's trainers, memory-mapped."""
     return need("datasets", extra=EXTRA).Dataset.from_file(str(path))
+
+
+def n_tokens_of(rows: Any) -> int:
+    """Return the tokens that a model reads of such rows: of a pair, the prompt counts twice."""
+    of = {
+        name: pc.sum(pc.list_value_length(rows.data[name])).as_py()
+        for name in rows.column_names
+        if name != "label"
+    }
+    return int(sum(of.values()) + (of["prompt_ids"] if "rejected_ids" in of else 0))

@@ -32,6 +32,7 @@ from trajkit.training.local.replicas import check_replicas, n_replicas
 from trajkit.training.local.reports import check_reports
 from trajkit.training.local.rows import write_rows
 from trajkit.training.local.template import save_tokenizer, spelled
+from trajkit.training.local.timing import estimated
 from trajkit.training.local.tokenised import Limit, open_tokens
 from trajkit.training.new_job import Written, prepared_job
 from trajkit.training.origin import origin_of
@@ -115,8 +116,7 @@ def prepare(
     is_sft = request.method == "sft"
     check_reports(request.recipe)
     check_optimizer(request.recipe)
-    if is_sft:
-        check_replicas(request.recipe)
+    check_replicas(request.recipe, request.method)
     request = request.model_copy(update={"base": settled(request.base)})
     sides = {TRAIN_TOKENS: open_side(request.train, request.method, good=request.good)}
     if request.validation is not None:
@@ -177,7 +177,22 @@ def prepare(
     )
     tokens = runs.path(job.job_id) / TRAIN_TOKENS
     verdicts = verdicts_of(tokens) if request.method == "kto" else None
-    return Prepared(job, report, _n_steps(job, tokens, request.recipe, sizes), sizes, verdicts, is_new)
+    n_steps = _n_steps(job, tokens, request.recipe, sizes)
+    if is_new:
+        on_progress("measuring this machine", 0, None)
+        lengths = open_tokens(tokens).lengths if is_sft else None
+        expected = estimated(
+            sizes,
+            request.recipe,
+            job.learned,
+            job.validation,
+            n_steps=n_steps,
+            method=job.method,
+            lengths=lengths,
+        )
+        job = job.model_copy(update={"estimate": expected})
+        runs.save(job)
+    return Prepared(job, report, n_steps, sizes, verdicts, is_new)
 
 
 def _staged(request: LocalRequest, train: Side) -> LocalRecipe:

@@ -19,7 +19,7 @@ def _as_tuple(value: Any) -> Any:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 
-WISHES = ("auto_batch", "merge", "report_to")
+WISHES = ("auto_batch", "merge", "report_to", "rdzv_endpoint")
 """Fields that do not change the model, so that a job with other values counts as the same."""
 
 
@@ -122,7 +122,13 @@ class LocalRecipe(Model):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the adapter's initial weights and of the order of rows."""
     num_processes: Positive | None = None
-    """Processes that train in parallel, each with its own batches; None for one per GPU."""
+    """Processes that train in parallel on all machines, each with its own batches; None for one per GPU."""
+    num_machines: Positive = 1
+    """Machines that train in parallel, each with as many processes; all see the folder of the jobs."""
+    rdzv_endpoint: str | None = None
+    """Address `HOST:PORT` of this machine for the others; None for its name and port 29400."""
+    fsdp: bool = False
+    """Share weights, gradients and optimizer states out to the processes (FSDP2): each GPU holds a part."""
     num_threads: Positive | None = None
     """Threads on a CPU; None for torch's own choice, and 1 for models below ten million weights."""
 
@@ -132,6 +138,10 @@ class LocalRecipe(Model):
             raise ValueError("packing already fills its lines: leave group_by_length out")
         if self.load_in is not None and self.lora is None:
             raise ValueError("a quantised model cannot be trained as a whole: it needs an adapter (lora)")
+        if (self.num_processes or 0) % self.num_machines:
+            raise ValueError("every machine has as many processes: num_processes / num_machines")
+        if self.fsdp and (unfit := _unfit_for_fsdp(self)):
+            raise ValueError(f"fsdp does not work with {unfit}")
         return self
 
     @property
@@ -156,6 +166,9 @@ class LocalRecipe(Model):
             "use_liger_kernel",
         )
         given = {name: getattr(self, name) for name in names} | {"max_steps": self.max_steps or -1}
+        if self.fsdp:
+            # the first process reads the weights and sends each of the others its part
+            given |= {"fsdp": True, "fsdp_config": {"cpu_ram_efficient_loading": True}}
         # transformers 5.23's name of gradient checkpointing
         return given | ({"activation_checkpointing": True} if self.gradient_checkpointing else {})
 
@@ -172,6 +185,19 @@ class LocalRecipe(Model):
         n_batches = -(-n_batches // n_replicas)
         per_epoch = -(-n_batches // self.gradient_accumulation_steps)
         return max(1, round(per_epoch * self.num_train_epochs))
+
+
+def _unfit_for_fsdp(recipe: LocalRecipe) -> str | None:
+    """Return a setting whose tensors cannot be shared out to several processes; None for none."""
+    if recipe.load_in is not None:
+        return f"load_in={recipe.load_in}"
+    if recipe.lora is not None and recipe.lora.use_dora:
+        return "lora.use_dora"
+    if recipe.play is not None:
+        return "play: no process has the whole model"
+    if recipe.precision == "fp16":
+        return "precision=fp16"
+    return f"optim={recipe.optim}" if not recipe.optim.startswith(("adamw_torch", "sgd")) else None
 
 
 def deciding(recipe: JsonObject) -> JsonObject:

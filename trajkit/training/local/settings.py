@@ -49,6 +49,21 @@ _SAME = (
 )
 
 
+class _Fsdp(Model):
+    """axolotl's settings of FSDP that trajkit has."""
+
+    reshard_after_forward: Literal[True] = True
+    """Weights are let go again after the forward pass."""
+    auto_wrap_policy: Literal["TRANSFORMER_BASED_WRAP"] = "TRANSFORMER_BASED_WRAP"
+    """Each layer is a part of its own."""
+    transformer_layer_cls_to_wrap: Any = None
+    """Not read: transformers knows the layers of a model."""
+    state_dict_type: Literal["FULL_STATE_DICT"] = "FULL_STATE_DICT"
+    """Checkpoints have whole weights."""
+    cpu_ram_efficient_loading: Literal[True] = True
+    """The first process alone reads the weights."""
+
+
 class _Switches(Model):
     """Settings that several fields of the recipe stand for."""
 
@@ -68,6 +83,10 @@ class _Switches(Model):
     """Train in 16 bits with a scaled loss."""
     warmup_ratio: Annotated[float | None, Field(ge=0, lt=1)] = None
     """Share of the steps that warm up, instead of `warmup_steps`."""
+    fsdp_version: Literal[2] | None = None
+    """Share the model out to the processes (`fsdp` in a recipe)."""
+    fsdp_config: _Fsdp | None = None
+    """The same."""
     datasets: Any = None
     """Not read: the data is a store (`--train`)."""
     val_set_size: Any = None
@@ -190,6 +209,8 @@ def read_settings(path: Path) -> Settings:
         recipe["load_in"] = "8bit"
     if file.fp16 or file.bf16 != "auto":
         recipe["precision"] = "fp16" if file.fp16 else "bf16" if file.bf16 else "fp32"
+    if file.fsdp_version is not None or file.fsdp_config is not None:
+        recipe["fsdp"] = True
     ignored = tuple(
         name for name in ("datasets", "val_set_size", "output_dir", "chat_template") if name in said
     )

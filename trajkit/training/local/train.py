@@ -15,9 +15,10 @@ from trajkit.schema import Model
 from trajkit.training.local.arguments import arguments_of, callbacks_of, mean_loss
 from trajkit.training.local.base_model import can_share, count, load_base, precision
 from trajkit.training.local.batch import TokenRows, collate
-from trajkit.training.local.checkpoint import last_checkpoint
+from trajkit.training.local.pace import run_timed
 from trajkit.training.local.packing import pack_rows
 from trajkit.training.local.recipe import LocalRecipe
+from trajkit.training.local.sharded import begin_sharded, gathered, shard_on_cpus
 from trajkit.training.local.shortage import sparing
 from trajkit.training.local.tokenised import open_tokens
 from trajkit.training.local.trainer import trainer_class
@@ -50,6 +51,12 @@ class Trained(Model):
     """Whether early stopping ended the training."""
     per_device_train_batch_size: int
     """Rows in a batch: fewer than requested where memory ran out."""
+    seconds: float | None = None
+    """Time of the training without loading of the model; None for one that was resumed."""
+    tokens_per_s: float | None = None
+    """Tokens of rows, without padding, in a second of training, validations included."""
+    peak_bytes: int | None = None
+    """Most memory that torch had allocated on the first GPU; None on a CPU."""
 
 
 def train(
@@ -99,6 +106,8 @@ class _Places(NamedTuple):
 
 
 def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]) -> Trained:
+    if recipe.fsdp:
+        begin_sharded()
     model = load_base(places.base, recipe)
     for module in model.modules():
         if precision(recipe) != "fp32" and hasattr(module, "cast_input_dtype_enabled"):
@@ -113,12 +122,16 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
     transformers = need("transformers", extra="local")
     has_validation = validation is not None
     most = None if places.player is None else RETURN_METRIC
-    arguments = arguments_of(recipe, places.workspace, has_validation=has_validation, most=most)
+    arguments = transformers.TrainingArguments(
+        **arguments_of(recipe, places.workspace, has_validation=has_validation, most=most),
+        ddp_find_unused_parameters=False,
+        remove_unused_columns=False,
+    )
+    if recipe.fsdp:
+        shard_on_cpus(arguments)
     trainer = trainer_class()(
         model=model,
-        args=transformers.TrainingArguments(
-            **arguments, ddp_find_unused_parameters=False, remove_unused_columns=False
-        ),
+        args=arguments,
         player=places.player,
         train_dataset=rows,
         eval_dataset=validation,
@@ -128,9 +141,10 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
         buckets_seed=recipe.seed if recipe.group_by_length else None,
         callbacks=callbacks_of(recipe, places.workspace, on_step, has_validation=has_validation),
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(places.workspace))
+    pace = run_timed(trainer, places.workspace, rows.lengths.sum())
+    weights = gathered(trainer.model) if recipe.fsdp else None  # by all processes together
     if trainer.is_world_process_zero():
-        trainer.model.save_pretrained(places.goal)
+        trainer.model.save_pretrained(places.goal, state_dict=weights)
     state = trainer.state
     kept = _kept(state)
     return Trained(
@@ -144,6 +158,7 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
         best_step=state.best_global_step or None,
         was_stopped_early=has_validation and state.global_step < state.max_steps,
         per_device_train_batch_size=recipe.per_device_train_batch_size,
+        **pace,
     )
 
 
@@ -165,13 +180,16 @@ def _width(recipe: LocalRecipe) -> int:
     return -(-recipe.max_length // _BLOCK) * _BLOCK if on_gpu else 0
 
 
+def threads(recipe: LocalRecipe, n_weights: int) -> int | None:
+    """Return the number of threads: the recipe's, one for a small model, None for torch's own choice."""
+    # small models lose more time to synchronisation than threads save
+    return recipe.num_threads or (1 if n_weights < _SMALL else None)
+
+
 def set_threads(recipe: LocalRecipe, n_weights: int) -> None:
-    """Set the number of threads: the recipe's, or else one for a small model."""
-    torch = need("torch", extra="local")
-    if recipe.num_threads is not None:
-        torch.set_num_threads(recipe.num_threads)
-    elif n_weights < _SMALL:
-        torch.set_num_threads(1)  # small models lose more time to synchronisation than threads save
+    """Set the number of threads."""
+    if (n_threads := threads(recipe, n_weights)) is not None:
+        need("torch", extra="local").set_num_threads(n_threads)
 
 
 def _padding(model: Any) -> int:

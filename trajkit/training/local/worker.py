@@ -82,12 +82,17 @@ def run(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> Trained
     """
     if job.target == TINKER:
         return play_at_service(runs, job, _recipe(job, TinkerRecipe), tell)
-    n = n_replicas(_recipe(job, _KINDS[job.method]))
+    recipe = _recipe(job, _KINDS[job.method])
+    n = n_replicas(recipe)
     if n > 1 and job.method != "sft":
         raise RequestError(
             f"{job.method} trains in one process, and there are {n} GPUs", hint="CUDA_VISIBLE_DEVICES=0"
         )
-    trained = run_replicas(runs.folder, job.job_id, n) if n > 1 else train_here(runs, job, tell)
+    if n > 1:
+        workspace = runs.path(job.job_id) / CHECKPOINTS
+        trained = run_replicas(runs.folder, job.job_id, recipe, workspace, _messages(tell))
+    else:
+        trained = train_here(runs, job, tell)
     finish(runs, job, trained)
     return trained
 
@@ -107,7 +112,7 @@ def train_here(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> 
         "validation": folder / VALIDATION_TOKENS if job.validation is not None else None,
         "workspace": folder / CHECKPOINTS,
         "on_step": lambda step: tell({"kind": "step", **step._asdict()}),
-        "on_message": lambda message: tell({"kind": "message", "message": message}),
+        "on_message": _messages(tell),
     }
     if job.method == "sft":
         recipe = _recipe(job, LocalRecipe)
@@ -123,6 +128,10 @@ def train_here(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> 
         on_rewards=lambda rewards: tell({"kind": "rewards", **rewards._asdict()}),
         **options,
     )
+
+
+def _messages(tell: Callable[[JsonObject], None]) -> Callable[[str], None]:
+    return lambda message: tell({"kind": "message", "message": message})
 
 
 def _player(recipe: PlayRecipe, folder: Path, seed: int) -> Player:

@@ -32,6 +32,7 @@ from trajkit.training.local.base_model import Sizes, measured, settled
 from trajkit.training.local.finish import TOKENIZER
 from trajkit.training.local.optimizer import check_optimizer
 from trajkit.training.local.recipe import deciding
+from trajkit.training.local.replicas import check_replicas
 from trajkit.training.local.reports import check_reports
 from trajkit.training.local.template import save_tokenizer, spelled
 from trajkit.training.new_job import begin_job, name_for, same_job
@@ -100,6 +101,7 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
     recipe = request.recipe
     check_reports(recipe)
     check_optimizer(recipe)
+    check_replicas(recipe, "rl")
     base, data, report = settled(request.base), None, None
     if request.store is not None:
         report = leak(request.store).checked()
