@@ -1,7 +1,8 @@
 """A stand-in for the program `vllm`: a real process over real HTTP, without a model.
 
-Paths, fields, statuses and metrics are those in the source of vLLM 0.33. Answers are drawn by the seed from the
-actions that the JSON schema of the request allows; a token is a byte. Options with `--stand-in` are its own.
+Paths, fields, statuses and metrics are those in the source of vLLM 0.33. Answers are drawn by the seed from
+the actions that the JSON schema of the request allows; a token is a byte. Options with `--stand-in` are its
+own.
 """
 
 from __future__ import annotations

@@ -60,11 +60,15 @@ def refuse_vllm_options(options: Options, command: str, on: str | None) -> None:
     """Refuse options of a vLLM where none is started.
 
     Raises:
-        RequestError: There is such an option, or other machines would need the vLLM of this one.
+        RequestError: There is such an option, the address is invalid, or other machines would need a vLLM
+            of this one.
     """
     from trajkit.rollouts.options import PolicyKind
+    from trajkit.stack.vllm import Vllm
 
     is_vllm, is_started = options.kind == PolicyKind.VLLM, options.model_url is None
+    if is_vllm and options.model_url is not None:
+        Vllm(options.model_url)  # checks the address
     if command != VLLM and not (is_vllm and is_started):
         why = "--model-url names a vLLM that runs" if is_vllm else "no vLLM plays"
         raise RequestError(f"--vllm-command is not used: {why}", hint="leave it out")

@@ -6,6 +6,7 @@ other end of its standard input is closed, which happens too when that process i
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ def main(folder: str, *command: str) -> int:
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
 
     def wait_for_the_end_of_input() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 1024):  # not sys.stdin, whose lock would be held when this process ends
+            pass
         child.terminate()
 
     threading.Thread(target=wait_for_the_end_of_input, daemon=True).start()
