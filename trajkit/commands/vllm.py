@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajkit._core.console import count, talk
+from trajkit._core.lazy import need
 from trajkit._core.result import Running
 from trajkit.errors import RequestError, StackError
 from trajkit.stack.vllm_command import ADAPTER_CONFIG, VLLM, serve_arguments
@@ -102,6 +103,7 @@ def vllm_of(run: Run, command: str) -> Iterator[None]:
     if session.options.kind != PolicyKind.VLLM or run.n_left == 0:
         yield
         return
+    need("openai", extra="openai")  # before minutes are spent on a start
     # several variants may be one model with different prompts
     wanted = {one.served_as: Wanted(one.served_as, one.model, one.base) for one in session.players}
     if session.options.model_url is None:
