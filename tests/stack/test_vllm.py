@@ -97,12 +97,13 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(tmp_path: Path) -> 
             Vllm.start("vllm serve", ["m"], say=lambda _: None, port=port)
 
 
-def test_a_server_that_has_ended_shows_the_end_of_its_log() -> None:
-    with started() as server:
+def test_a_server_that_has_ended_shows_the_end_of_its_log_and_leaves_nothing(tmp_path: Path) -> None:
+    with started(command=f"vllm serve --stand-in-child {tmp_path}/pid") as server:
         assert server.process is not None
         os.kill(server.process.pid, signal.SIGKILL)
         assert is_gone(server.process.pid)
         assert "stand-in for vLLM: no model is loaded" in str(server.ended())
+    assert is_gone(int((tmp_path / "pid").read_text()))
 
 
 def test_an_adapter_is_loaded_by_name_where_the_server_allows_it(

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import time
 import urllib.error
@@ -151,6 +152,8 @@ class Vllm(Closing):
         if self.process is None or self._leash is None:
             return
         processes.end(self.process, grace_s=_GRACE_S)
+        with contextlib.suppress(ProcessLookupError):  # where the leash was killed, or vLLM left a worker
+            os.killpg(self.process.pid, signal.SIGKILL)
         os.close(self._leash)
         self._leash = None
 
