@@ -18,8 +18,10 @@ from trajkit.commands.played import Rollout, planned
 from trajkit.commands.playing import confirm, play, shards_of
 from trajkit.commands.playing_options import PlayingOptions, fields_of
 from trajkit.commands.request import checked
+from trajkit.commands.vllm import refuse_vllm_options, vllm_of
 from trajkit.errors import RequestError, TrajkitError
 from trajkit.rollouts.options import Options, PolicyKind
+from trajkit.stack.vllm_command import VLLM
 
 if TYPE_CHECKING:
     from trajkit.commands.contenders import Behind, Contender
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from trajkit.registry.lineage import Lineage
     from trajkit.rollouts.session import Session
 
-GATEWAY, PROCESS = "gateway", "process"
+GATEWAY, PROCESS, IN_VLLM = "gateway", "process", "vllm"
 _LENGTH = "n_steps"
 _MOSTLY = 0.5
 """Share of answers that named no action from which on that is said."""
@@ -94,6 +96,7 @@ class Evaluated(Result):
             "tasks": list(plan.tasks),
             "seeds": str(plan.seeds),
             **self.evaluation.session.remarks,
+            **self.rollout.served,
             "n_planned": self._n_planned,
             "groups": [{**group, "n_missing": self._n_planned - group["n_episodes"]} for group in groups],
             "comparisons": differences,
@@ -165,7 +168,7 @@ def evaluate(
     steps: Literal["last", "all"] = "last",
     by: Columns = (),
     decoding: Annotated[Many, Option(metavar="HOW")] = (),
-    through: Literal["gateway", "process"] | None = None,
+    through: Literal["gateway", "process", "vllm"] | None = None,
     model: Annotated[str | None, Option(metavar="MODEL")] = None,
     policy: Annotated[str | None, Option(metavar="MODULE:NAME")] = None,
     model_url: Annotated[str | None, Option(metavar="URL")] = None,
@@ -181,7 +184,8 @@ def evaluate(
     names no model is one that `trajkit register` added, and its model is found by its name. Prompts are those
     of the configuration (--config, else that of trajkit.toml, else the local stack's): of the variant itself,
     else those of --template-variant, else those that the tuned models learned. Without a configuration a
-    model gets trajkit's own prompt.
+    model gets trajkit's own prompt. With --through vllm the same models play in a vLLM of your environment,
+    which is started for it, or runs at --model-url.
 
     With --policy an agent of your own plays, once with each model, so that the models are measured with the
     prompts of your code. The calls of turn.chat that name no model are answered by models of this machine,
@@ -217,11 +221,11 @@ def evaluate(
         decoding: How answers are drawn, the same for all: greedy, temperature=1, temperature=0.7,top_p=0.9,
             or config, as the variant says itself. Repeated, each gives a comparison. Default: config; greedy
             with --prompts.
-        through: The gateway, or this process. Default: process where a model is named.
+        through: The gateway, this process, or a vLLM. Default: process where a model is named.
         model: In process: the model of every variant that names none.
         policy: An agent of your own that plays with each of the models, such as my_pkg.agent:MyAgent.
         model_url: With --policy or --prompts: the OpenAI-compatible server of the models. Default: this
-            process.
+            process. With --through vllm: the vLLM that runs. Default: one is started.
         template_variant: In process: the variant whose prompts a model gets that is no variant itself.
         allow_leak: Play also worlds that a model has learned; the result names them.
 
@@ -253,6 +257,7 @@ def evaluate(
             "--env-set": options["env_set"],
             "--on": options["on"],
             "--workers": options["workers"],
+            "--vllm-command": options["vllm_command"] != VLLM,
         }
         for option, value in played.items():
             if value:
@@ -281,16 +286,27 @@ def evaluate(
     fields = fields_of(
         env_id, {**options, "seeds": seeds, "decoding": decoding or "config", "model_url": model_url}
     )
-    if model_url is not None and policy is None:
-        raise RequestError("--model-url is for the models of an agent", hint="--policy my_pkg.agent:MyAgent")
+    if model_url is not None and policy is None and through != IN_VLLM:
+        raise RequestError(
+            "--model-url is for the models of an agent, or for a vLLM",
+            hint="--policy my_pkg.agent:MyAgent, or --through vllm",
+        )
+    if policy is not None and through == IN_VLLM:
+        raise RequestError(
+            "an agent asks its models at --model-url", hint="`trajkit serve --engine vllm` prints the address"
+        )
     if policy is not None:
         others = {
             "--template-variant": template_variant,
             "--through": through if through == GATEWAY else None,
         }
         session, behind = _of_agent(policy, contenders, known, fields, runs_folder, others)
-    elif (through or (PROCESS if any(one.model is not None for one in contenders) else GATEWAY)) == PROCESS:
-        session, behind = _of_process(contenders, known, fields, runs_folder, template_variant)
+    elif (
+        through == IN_VLLM
+        or (through or (PROCESS if any(one.model is not None for one in contenders) else GATEWAY)) == PROCESS
+    ):
+        kind = PolicyKind.VLLM if through == IN_VLLM else PolicyKind.LOCAL
+        session, behind = _of_models(kind, contenders, known, fields, runs_folder, template_variant)
     else:
         others = {"--model": model, "--template-variant": template_variant}
         session, behind = _of_gateway(contenders, known, fields, others)
@@ -301,12 +317,13 @@ def evaluate(
         other_prompts=behind.other_prompts,
         allow_leak=allow_leak,
     )
+    refuse_vllm_options(found.session.options, options["vllm_command"], options["on"])
     _tell(found)
     engine = engine_of(options)
     if options["dry_run"]:
         return Evaluated(found, planned(session))
     confirm(session, yes=options["yes"])
-    return _played(found, engine)
+    return _played(found, engine, options["vllm_command"])
 
 
 def _of_agent(
@@ -339,7 +356,8 @@ def _of_agent(
     return _session({**fields, "policy": policy, "players": cast.players}), cast.behind
 
 
-def _of_process(
+def _of_models(
+    kind: PolicyKind,
     contenders: Sequence[Contender],
     known: Lineage,
     fields: dict[str, Any],
@@ -360,8 +378,9 @@ def _of_process(
         runs_folder=runs_folder,
         template_variant=template_variant,
         settings=fields.pop("policy_settings", {}),
+        is_served=kind == PolicyKind.VLLM and "model_url" in fields,
     )
-    return _session({**fields, "policy": PolicyKind.LOCAL.value, "players": cast.players}), cast.behind
+    return _session({**fields, "policy": kind.value, "players": cast.players}), cast.behind
 
 
 def _of_gateway(
@@ -416,14 +435,19 @@ def _tell(found: Evaluation) -> None:
         )
 
 
-def _played(found: Evaluation, engine: Engine | None) -> Evaluated:
+def _played(found: Evaluation, engine: Engine | None, vllm_command: str) -> Evaluated:
     from trajkit.environments.quiet import kept_stdout
     from trajkit.evaluation.evaluation import with_store
     from trajkit.evaluation.report import report
     from trajkit.rollouts.session import open_run
 
     # C code and programs that an environment starts print where they like
-    with open_run(found.session) as run, kept_stdout(), shards_of(engine, run) as shards:
+    with (
+        open_run(found.session) as run,
+        vllm_of(run, vllm_command),
+        kept_stdout(),
+        shards_of(engine, run) as shards,
+    ):
         run.session = with_store(run)
         done = play(run, division=shards)
     done.tell()

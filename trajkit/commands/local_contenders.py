@@ -73,6 +73,7 @@ def cast_of(
     runs_folder: Path,
     template_variant: str | None,
     settings: Mapping[str, str],
+    is_served: bool = False,
 ) -> Cast:
     """Find every model, and the prompts that it gets.
 
@@ -87,6 +88,7 @@ def cast_of(
         runs_folder: Where the jobs are.
         template_variant: Whose prompts a model gets that is no variant of the function itself.
         settings: As `--policy-set` has them, for all.
+        is_served: Whether a name may also be that of a model at a server.
 
     Raises:
         RequestError: A model or a variant is not there, or nobody can tell whose prompts it gets.
@@ -95,7 +97,8 @@ def cast_of(
     if template_variant is not None:
         _check_template(template_variant, stage)
     chosen = [
-        _chosen(each, known, _model_here(each, known, stage, runs_folder), runs_folder) for each in contenders
+        _chosen(each, known, _model_here(each, known, stage, runs_folder, is_served), runs_folder)
+        for each in contenders
     ]
     if stage is not None:
         stage = _fitting(stage, chosen, env_id, actions, template_variant)
@@ -208,9 +211,11 @@ class _Found(NamedTuple):
     """The job that made it."""
 
 
-def _model_here(contender: Contender, known: Lineage, stage: Stage | None, runs_folder: Path) -> _Found:
+def _model_here(
+    contender: Contender, known: Lineage, stage: Stage | None, runs_folder: Path, is_served: bool
+) -> _Found:
     name = contender.model or _model_of_variant(contender.name, known, stage)
-    return _Found(local_model(name, runs_folder), job_of(name, runs_folder))
+    return _Found(local_model(name, runs_folder, is_served=is_served), job_of(name, runs_folder))
 
 
 def _model_at_server(name: str, known: Lineage, runs_folder: Path) -> _Found:

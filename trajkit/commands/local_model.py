@@ -29,12 +29,13 @@ class LocalName(NamedTuple):
         return found if self.base is None else {**found, "model_base": self.base}
 
 
-def local_model(name: str, runs_folder: Path) -> LocalName:
+def local_model(name: str, runs_folder: Path, *, is_served: bool = False) -> LocalName:
     """What a name stands for.
 
     Args:
         name: A job's, a folder with an adapter or a model, an id, or `sample:tiny-base`.
         runs_folder: Where jobs are kept.
+        is_served: Whether any other name may be that of a model at a server.
 
     Raises:
         RequestError: There is none of this name, or the job has no model on this machine.
@@ -43,7 +44,8 @@ def local_model(name: str, runs_folder: Path) -> LocalName:
 
     found = job_of(name, runs_folder)
     if found is None:
-        refuse_stranger(name, runs_folder)
+        if not is_served:
+            refuse_stranger(name, runs_folder)
         return LocalName(name, name, None)
     runs, job = found
     if job.target != LOCAL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajkit._core import console
 from trajkit._core.console import Cell, count, line, plural, table_text, talk
@@ -42,6 +42,8 @@ class Rollout(Result):
     """The limit that stopped it; None where all was played."""
     rows_checked: Checked | None = None
     """What a gateway elsewhere lost or has too much; None where that was not asked or cannot be."""
+    use: NamedTuple | None = None
+    """How the vLLM was used; None where none played."""
     path: Path | None = None
     """The store; None where none was asked for."""
     notes: tuple[str, ...] = ()
@@ -116,8 +118,14 @@ class Rollout(Result):
             "errors": self.errors,
             "reached": self.reached,
             "store": None if self.path is None else str(self.path),
+            **self.served,
             "notes": self.notes,
         }
+
+    @property
+    def served(self) -> dict[str, Any]:
+        """How the vLLM was used, as a part of a document; empty where none played."""
+        return {} if self.use is None else {"vllm": self.use._asdict()}
 
     def print_text(self) -> None:
         """Print the table or the plan, then the notes."""
@@ -125,9 +133,14 @@ class Rollout(Result):
         self.tell()
 
     def print_json(self) -> None:
-        """Print the plan of a dry run; episodes were printed when they ended. Then print the notes."""
+        """Print the plan of a dry run; episodes were printed when they ended. Then print the notes.
+
+        Where a vLLM played, the last line says how it was used.
+        """
         if self.estimate is not None:
             console.result_json(self.to_json())
+        elif self.served:
+            console.result_json_line(self.served)
         self.tell()
 
     def tell(self) -> None:

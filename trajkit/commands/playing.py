@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajkit._core import console
 from trajkit._core.console import count, plural, talk
@@ -126,6 +126,8 @@ class _Playing:
         self._n_ended = self._n_steps = self._n_successes = 0
         self._began = time.monotonic()
         self._has_told_silence = False
+        self._use: NamedTuple | None = None
+        """How the model server was used."""
 
     def play(self) -> None:
         from trajkit.rollouts.options import PolicyKind
@@ -152,6 +154,8 @@ class _Playing:
                 with self._meter:
                     run.play(on_played=self._take, on_step=self._step)
         finally:
+            if run.serving is not None:
+                self._use = run.serving()
             done = f"{count(run.n_before + self._n_ended)} of {plural(run.plan.n_episodes, 'episode')}"
             seconds = time.monotonic() - self._began
             talk(f"{done}  {plural(self._n_steps, 'step')}  {self._so_far()}  {seconds:,.1f} s")
@@ -233,6 +237,7 @@ class _Playing:
             reached=None if run.reached is None else str(run.reached),
             rows_checked=rows,
             path=path,
+            use=self._use,
             notes=tuple(notes),
         )
 
@@ -251,6 +256,8 @@ class _Playing:
         if run.caller.throttle.lowest < run.plan.concurrency:
             yield f"a service asked for fewer requests: down to {run.caller.throttle.lowest} at once"
         yield from self._spending()
+        if self._use is not None:
+            yield str(self._use)
         if run.reached is not None:
             done = f"{count(run.journal.n_done)} of {plural(run.plan.n_episodes, 'episode')} are done"
             yield f"{run.reached}; {done}; the same command plays the rest"

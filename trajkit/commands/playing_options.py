@@ -9,6 +9,7 @@ from trajkit.commands.engine_options import EngineOptions
 from trajkit.commands.options import Count, File, LocalOutput, Option, RunsFolder, Settings, Tasks, many
 from trajkit.commands.place import texts
 from trajkit.rollouts.options import Options
+from trajkit.stack.vllm_command import VLLM
 
 Whole: TypeAlias = Annotated[int, Option(least=0)]
 """A whole number from 0 on."""
@@ -25,6 +26,8 @@ class PlayingOptions(EngineOptions, total=False):
     """A setting of the environment. May be repeated."""
     task: Annotated[Tasks, Option(default=())]
     """A task, or a game. May be repeated. Default: all."""
+    vllm_command: Annotated[str, Option(default=VLLM, metavar="COMMAND")]
+    """What starts a vLLM, up to `serve`; further options of vLLM may follow."""
     policy_set: Settings | None
     """A setting of the models or of the agent that plays, such as temperature=1. May be repeated."""
     history: Whole
@@ -35,7 +38,7 @@ class PlayingOptions(EngineOptions, total=False):
     """Seed of the sampling and of the order of the episodes."""
     concurrency: Annotated[int | None, Option(least=1, most=10_000)]
     """Most requests in flight at once; fewer while a service asks for it. Default: 16; 64 with models of
-    this process."""
+    this process; 128 with vLLM."""
     timeout: Annotated[
         float, Option(default=Options.model_fields["timeout_s"].default, least=0, is_open=True)
     ]

@@ -14,6 +14,7 @@ from trajkit.commands.played import Rollout, planned
 from trajkit.commands.playing import confirm, play, shards_of
 from trajkit.commands.playing_options import PlayingOptions, Whole, fields_of
 from trajkit.commands.request import checked
+from trajkit.commands.vllm import refuse_vllm_options, vllm_of
 from trajkit.rollouts.options import Options, PolicyKind
 
 
@@ -23,11 +24,13 @@ class PlayerOptions(TypedDict, total=False):
     variant: Annotated[Many, Option(default=())]
     """A variant of the function, or all. May be repeated."""
     policy: Annotated[str, Option(metavar="POLICY")]
-    """The player: gateway, local, openai, expert, noisy-expert, random, human, or my_pkg.agent:MyAgent."""
+    """The player: gateway, local, vllm, openai, expert, noisy-expert, random, human, or
+    my_pkg.agent:MyAgent."""
     model: Annotated[str | None, Option(metavar="MODEL")]
-    """The model of openai and of an agent's calls; of local a job's name, a folder, an id or a sample."""
+    """The model of openai and of an agent's calls; of local and vllm a job's name, a folder, an id or a
+    sample."""
     model_url: Annotated[str | None, Option(metavar="URL")]
-    """Its OpenAI-compatible server. Default: OPENAI_BASE_URL, else OpenAI's own."""
+    """Its OpenAI-compatible server. Default: OPENAI_BASE_URL, else OpenAI's own; with vllm one is started."""
     noise: Annotated[float | None, Option(least=0, most=1)]
     """Share of a noisy expert's slips. Default: 0.3."""
     seeds: Annotated[str | None, Option(metavar="SEEDS")]
@@ -62,6 +65,10 @@ def rollout(
     gets the prompts of --function and --variant of --config, else those of --policy openai. The steps of
     experts hold the same prompts, and the answers that a model would have given.
 
+    --policy vllm plays the same models in a vLLM of your environment, which is started and ended with this
+    command, or runs at --model-url. An adapter is loaded by its name. Token ids and log-probabilities are
+    kept. The settings are those of local.
+
     What is finished is kept in .trajkit/runs, in a folder for these options: the same command again plays
     only what is missing, after Ctrl-C, a crash, an error or a limit. --new-run plays everything anew.
     Concurrency, timeouts, limits and -o may differ from one time to the next. With --json each episode is a
@@ -86,9 +93,11 @@ def rollout(
     from trajkit.rollouts.session import open_run, prepare
 
     fields = fields_of(env_id, options)
-    if options["policy"] == PolicyKind.LOCAL and options["model"] is not None:
-        fields |= local_model(options["model"], Path(options["runs"])).options
+    if options["policy"] in (PolicyKind.LOCAL, PolicyKind.VLLM) and options["model"] is not None:
+        is_served = options["policy"] == PolicyKind.VLLM and options["model_url"] is not None
+        fields |= local_model(options["model"], Path(options["runs"]), is_served=is_served).options
     session = prepare(checked(Options, fields))
+    refuse_vllm_options(session.options, options["vllm_command"], options["on"])
     engine = engine_of(options, has_shard=session.plan.shard.of > 1)
     if options["dry_run"]:
         return planned(session)
@@ -97,6 +106,7 @@ def rollout(
     is_human = session.options.kind == PolicyKind.HUMAN
     with (
         open_run(session) as run,
+        vllm_of(run, options["vllm_command"]),
         contextlib.nullcontext() if is_human else kept_stdout(),
         shards_of(engine, run) as shards,
     ):

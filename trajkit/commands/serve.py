@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from trajkit._core.console import talk
 from trajkit._core.settings import secret_from_environment
 from trajkit.commands.options import Count, Many, Option, RunsFolder, many
 from trajkit.errors import ConfigError, RequestError
+from trajkit.stack.vllm_command import VLLM
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from trajkit.commands.vllm import ServingVllm
     from trajkit.models.serving.server import Serving
 
 _ENVIRONMENT = "env::"
@@ -22,66 +27,101 @@ def serve(
     *,
     name: Many = (),
     base: Annotated[str | None, Option(metavar="DIR|ID")] = None,
+    engine: Literal["trajkit", "vllm"] = "trajkit",
+    vllm_command: Annotated[str, Option(metavar="COMMAND")] = VLLM,
     host: str = "127.0.0.1",
     port: Annotated[int, Option(least=0, most=65535)] = 8000,
     device: str | None = None,
     threads: Count | None = None,
-    max_new_tokens: Count = 1024,
-    side_by_side: Count = 128,
+    max_new_tokens: Count | None = None,
+    side_by_side: Count | None = None,
     api_key_location: Annotated[str | None, Option(metavar="env::NAME")] = None,
     runs: RunsFolder = "runs",
-) -> Serving:
+) -> Serving | ServingVllm:
     """Serve models of this machine as an OpenAI-compatible API, until Ctrl-C.
 
     MODEL is a job's name, a folder with an adapter or a model, an id, or sample:tiny-base. Several adapters
     are served on one base, which is served too; a request chooses by model name. The address is printed once
-    requests are taken. In Python the server has `url`, and runs in a thread of the process until it is closed
-    or the process ends; `wait()` waits for Ctrl-C.
+    requests are taken. In Python the server has `url`, and runs until it is closed or the process ends;
+    `wait()` waits for Ctrl-C.
+
+    The engine of trajkit is for small models and tests. --engine vllm starts a vLLM of your environment with
+    the same models, and ends it with this command.
 
     Args:
         models: Jobs, folders, ids or samples.
         name: What clients call a MODEL; one for each, in their order.
         base: What the adapters belong to, where they do not say so themselves.
+        engine: What answers: trajkit's own engine, or vLLM.
+        vllm_command: What starts a vLLM, up to `serve`; further options of vLLM may follow.
         host: Where to listen.
         port: Port to listen on; 0 takes a free one.
         device: Device as torch names it. Default: the GPU where there is one, else cpu.
         threads: Threads of the CPU. Default: 1 for a small model, else torch's own.
-        max_new_tokens: Most tokens of an answer where the request does not say.
-        side_by_side: Most answers that are made at the same time.
+        max_new_tokens: Most tokens of an answer where the request does not say. Default: 1,024.
+        side_by_side: Most answers that are made at the same time. Default: 128.
         api_key_location: Ask clients for the key in this variable.
         runs: Folder where jobs are kept.
 
     Raises:
         RequestError: There is no such model, or the models do not share a base.
         ConfigError: The variable of the key is not set.
-        StackError: The address is taken.
-        MissingExtra: A package of trajkit[serve] is not installed.
+        StackError: The address is taken, or vLLM does not start.
+        MissingExtra: A package of trajkit[serve] is not installed, or there is no vLLM.
 
     Example:
         trajkit serve goto-sft
         trajkit serve goto-sft pickup-sft --name goto --name pickup --port 0
+        trajkit serve goto-sft --engine vllm --vllm-command "vllm serve --gpu-memory-utilization 0.8"
     """
     from trajkit.commands.served import wanted_models
-    from trajkit.models.serving.served_models import served_models
-    from trajkit.models.serving.server import serve as serve_model
 
     key = _api_key(api_key_location)
-    loaded = served_models(wanted_models(many(models), many(name), base, Path(runs))).open(device=device)
-    talk(f"loaded {', '.join(loaded.names)} on {loaded.voice(None).device}")
+    wanted = wanted_models(many(models), many(name), base, Path(runs))
     if host not in _LOOPBACK and key is None:
         talk(f"note: whoever reaches {host} can use it; --api-key-location asks for a key")
+    if engine == "vllm":
+        from trajkit.commands.vllm import ServingVllm, start_vllm
+
+        own = {
+            "--device": device,
+            "--threads": threads,
+            "--max-new-tokens": max_new_tokens,
+            "--side-by-side": side_by_side,
+        }
+        _refuse(own, "of trajkit's own engine", hint=f"options of vLLM's: --vllm-command {VLLM + ' ...'!r}")
+        return ServingVllm(start_vllm(vllm_command, wanted, host=host, port=port, key=key))
+    _refuse({"--vllm-command": vllm_command != VLLM}, "of vLLM", hint="--engine vllm")
+    from trajkit.models.generation.generate import SIDE_BY_SIDE
+    from trajkit.models.serving.served_models import served_models
+    from trajkit.models.serving.server import NEW_TOKENS
+    from trajkit.models.serving.server import serve as serve_model
+
+    loaded = served_models(wanted).open(device=device)
+    talk(f"loaded {', '.join(loaded.names)} on {loaded.voice(None).device}")
     loaded.use_threads(threads)
     return serve_model(
         loaded,
         host=host,
         port=port,
-        max_new_tokens=max_new_tokens,
-        side_by_side=side_by_side,
-        api_key=key,
+        max_new_tokens=max_new_tokens or NEW_TOKENS,
+        side_by_side=side_by_side or SIDE_BY_SIDE,
+        api_key=None if key is None else key.get_secret_value(),
     )
 
 
-def _api_key(location: str | None) -> str | None:
+def _refuse(given: Mapping[str, object], of: str, *, hint: str) -> None:
+    """Refuse options of the engine that does not serve, so that none is silently ignored.
+
+    Raises:
+        RequestError: There is one.
+    """
+    for option, value in given.items():
+        if value:
+            raise RequestError(f"{option} is {of}", hint=hint)
+
+
+def _api_key(location: str | None) -> SecretStr | None:
     """The key that clients have to bring.
 
     Raises:
@@ -98,4 +138,4 @@ def _api_key(location: str | None) -> str | None:
     key = secret_from_environment(variable := location.removeprefix(_ENVIRONMENT))
     if key is None:
         raise ConfigError(f"{variable} is not set", hint="it holds the key that clients have to bring")
-    return key.get_secret_value()
+    return key

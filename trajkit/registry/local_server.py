@@ -1,33 +1,26 @@
 """Build the command that serves a model of this machine, with trajkit's own or another server.
 
-The options of `vllm serve` are those of vLLM 0.11; those of `transformers serve`, of transformers 5.
+The options of `transformers serve` are those of transformers 5.
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from trajkit.errors import RequestError
 from trajkit.registry.served import ServedModel
 from trajkit.stack.gateway_config import STAND_IN_HOST
-
-ADAPTER_CONFIG = "adapter_config.json"
-_TEMPLATE = "chat_template.jinja"
-
-_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The LoRA ranks that vLLM supports."""
+from trajkit.stack.vllm_command import ADAPTER_CONFIG, MERGE, serve_arguments
 
 _AMD = Path("/dev/kfd")
 """The device file that AMD's driver creates for an AMD GPU."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_MERGE = "the same `trajkit sft local` with --merge writes base and adapter as one model"
 
 
 class Server(StrEnum):
@@ -129,38 +122,17 @@ def _trajkit(model: LocalModel) -> list[str]:
 
 def _vllm(model: LocalModel) -> list[str]:
     if model.whole is not None:
-        return ["vllm", "serve", str(model.whole), "--served-model-name", model.name]
-    adapter = _adapter(model.folder)
-    if adapter.get("use_dora"):
-        raise RequestError("vLLM does not load DoRA adapters", hint=_MERGE)
-    rank = int(adapter.get("r", _RANKS[0]))
-    if rank > _RANKS[-1]:
-        raise RequestError(
-            f"vLLM loads adapters up to rank {_RANKS[-1]}, and this has rank {rank}", hint=_MERGE
-        )
-    arguments = ["vllm", "serve", model.base, "--enable-lora"]
-    arguments += ["--max-lora-rank", str(next(each for each in _RANKS if each >= rank))]
-    arguments += ["--lora-modules", f"{model.name}={model.folder}"]
-    template = model.folder / _TEMPLATE
-    return [*arguments, "--chat-template", str(template)] if template.is_file() else arguments
+        return ["vllm", "serve", *serve_arguments(str(model.whole), name=model.name, adapters={})]
+    return ["vllm", "serve", *serve_arguments(model.base, adapters={model.name: str(model.folder)})]
 
 
 def _whole(model: LocalModel, server: Server) -> Path:
     if model.whole is None:
         raise RequestError(
             f"{model.folder} is an adapter, and `{server.value} serve` loads only whole models",
-            hint=f"{_MERGE}; or --server trajkit or vllm, which load adapters",
+            hint=f"{MERGE}; or --server trajkit or vllm, which load adapters",
         )
     return model.whole
-
-
-def _adapter(folder: Path) -> dict[str, Any]:
-    path = folder / ADAPTER_CONFIG
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RequestError(f"{path} cannot be read: {error}", hint="train the model again") from error
-    return found
 
 
 def _notes(server: Server) -> Iterator[str]:

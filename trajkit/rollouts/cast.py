@@ -76,6 +76,8 @@ class Cast:
             }
         if self._options.kind == PolicyKind.LOCAL:
             return self._local_policies()
+        if self._options.kind == PolicyKind.VLLM:
+            return {player.name: self._vllm_policy(player) for player in self._session.players}
         if self._session.players:
             return self._agent_with_each_model()
         return {plan.variants[0]: self._policy()}
@@ -129,6 +131,18 @@ class Cast:
         rule = typed_environment(plan.env_id, plan.env_settings).rule
         return local_policies(self._session.players, self._local_models(), plan, self._caller, rule)
 
+    def _vllm_policy(self, player: LocalPlayer) -> Policy:
+        from trajkit.rollouts.vllm_policy import VllmEndpoint, VllmPolicy
+
+        plan, url = self._plan, self._options.model_url
+        if url is None:
+            raise RequestError("no vLLM was started for this rollout", hint="--model-url names one")
+        ended = self._session.server_ended
+        endpoint = VllmEndpoint(url, model_key(), self._caller, model=player.served_as, ended=ended)
+        self._stack.push_async_callback(endpoint.close)
+        rule = typed_environment(plan.env_id, plan.env_settings).rule
+        return VllmPolicy(player, endpoint, plan, rule=rule)
+
     def _local_models(self) -> LocalModels:
         from trajkit.rollouts.local_policy import LocalModels
 
@@ -142,7 +156,7 @@ class Cast:
         policy = EndpointPolicy(
             model_url(self._options),
             self._options.model or "",
-            _key(),
+            model_key(),
             self._plan,
             self._caller,
             rule=typed_environment(self._plan.env_id, self._plan.env_settings).rule,
@@ -176,7 +190,7 @@ class Cast:
     def _endpoint(self, model: str | None, *, is_only: bool = False) -> Endpoint:
         from trajkit.rollouts.endpoint import Endpoint
 
-        return Endpoint(model_url(self._options), _key(), self._caller, model=model, is_only=is_only)
+        return Endpoint(model_url(self._options), model_key(), self._caller, model=model, is_only=is_only)
 
     def _agent_asking(self, open_chat: Callable[[], ChatModels], open_gateway: OpenGateway | None) -> Policy:
         from trajkit.rollouts.agent import load_agent
@@ -225,10 +239,11 @@ def shown_url(url: str) -> str:
 
 def has_key() -> bool:
     """Check whether there is a key for the OpenAI-compatible server."""
-    return _key() is not None
+    return model_key() is not None
 
 
-def _key() -> SecretStr | None:
+def model_key() -> SecretStr | None:
+    """Return the key for the OpenAI-compatible server; None where there is none."""
     from trajkit.rollouts.endpoint import KEY_VARIABLE
 
     return secret_from_environment(KEY_VARIABLE)

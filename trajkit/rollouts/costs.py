@@ -111,6 +111,8 @@ def _per_step(options: Options, plan: Plan, venue: Venue | None, function: str |
             return _of_gateway(plan.variants, venue, function or "")
         case PolicyKind.OPENAI:
             return _of_endpoint(options)
+        case PolicyKind.VLLM if options.model_url is not None and not is_here(options.model_url):
+            return _of_vllm(options, shown_url(options.model_url))
         case PolicyKind.MODULE:
             return _of_agent(options, venue)
         case _:
@@ -142,6 +144,11 @@ def _of_endpoint(options: Options) -> _PerStep:
     url = model_url(options)
     names = () if is_here(url) else (f"{options.model} at {shown_url(url)}",)
     return _PerStep(names, 1, read_settings(options.policy_settings).max_tokens, _PROMPT_CHARACTERS)
+
+
+def _of_vllm(options: Options, place: str) -> _PerStep:
+    names = [player.served_as for player in options.players] or [options.model_called or options.model or ""]
+    return _PerStep(tuple(f"{name} at {place}" for name in names), 1, None, _PROMPT_CHARACTERS)
 
 
 def _of_agent(options: Options, venue: Venue | None) -> _PerStep:

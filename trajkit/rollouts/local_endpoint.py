@@ -43,7 +43,7 @@ class LocalEndpoint(ChatModels):
         *,
         max_new_tokens: int = _NEW_TOKENS,
     ) -> None:
-        super().__init__("this process", caller, model=player.called or player.model, is_only=True)
+        super().__init__("this process", caller, model=player.served_as, is_only=True)
         self._player, self._models, self._max_new_tokens = player, models, max_new_tokens
 
     async def close(self) -> None:

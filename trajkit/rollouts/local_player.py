@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
+from trajkit._core.samples import model_path
 from trajkit.environments.base import ActionRule
 from trajkit.errors import RequestError
 from trajkit.models.generation.located import Located, fingerprint, located
@@ -55,6 +56,11 @@ class LocalPlayer(Model):
     """Variant of the prompts."""
     settings: dict[str, str] = {}
     """Sampling settings, as in `LocalSettings`."""
+
+    @property
+    def served_as(self) -> str:
+        """Name of its model in stores and at a server."""
+        return self.called or self.model
 
     @cached_property
     def drawn(self) -> LocalSettings:
@@ -118,17 +124,24 @@ class LocalPlayer(Model):
             said.stop,
         )
 
-    def identity(self, rule: ActionRule | None, *, history: int) -> dict[str, JsonValue]:
+    @property
+    def is_folder(self) -> bool:
+        """Whether its model is a folder of this machine, and not an id or a name at a server."""
+        return Path(model_path(self.model)).is_dir()
+
+    def identity(
+        self, rule: ActionRule | None, *, history: int, is_here: bool = True
+    ) -> dict[str, JsonValue]:
         """Return the values that identify a player: its weights, its prompts and its sampling."""
         return {
-            **self.model_identity(),
+            **self.model_identity(is_here=is_here),
             "prompts": self.prompts(rule, history=history).digest,
             "settings": dict(self.settings),
         }
 
     def model_identity(self, *, is_here: bool = True) -> dict[str, JsonValue]:
         """Return the values that identify its model: its name, and the weights of a local model."""
-        named: dict[str, JsonValue] = {"name": self.name, "model": self.called or self.model}
+        named: dict[str, JsonValue] = {"name": self.name, "model": self.served_as}
         if not is_here:
             return {**named, "model": self.model}
         found = self.found

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from trajkit._core.ids import time_of, uuid7
 from trajkit.environments.base import ActionRule
-from trajkit.errors import DataError
 from trajkit.formats.sampled import Sampled
 from trajkit.models.generation.ask import Ask, AskError, Said
 from trajkit.models.generation.generate import generate
@@ -19,10 +18,9 @@ from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
 from trajkit.rollouts.local_player import LocalPlayer
 from trajkit.rollouts.lockstep import LockStep
 from trajkit.rollouts.plan import Plan
-from trajkit.rollouts.policies import Answer, Choice, Policy, Scripted, Situation
-from trajkit.rollouts.prompt import Prompt, Prompts, as_asked
-from trajkit.rollouts.seeds import derived_seed
-from trajkit.rollouts.variant_prompts import Sampling
+from trajkit.rollouts.player_policy import PlayerPolicy, as_tool
+from trajkit.rollouts.policies import Answer, Policy, Situation
+from trajkit.rollouts.prompt import Prompt, as_asked
 from trajkit.schema import Block, Message, Role, TextBlock, ToolCallBlock
 from trajkit.schema.base import JsonObject
 
@@ -78,7 +76,7 @@ class LocalModels:
         try:
             return await self._lock_step.ask(Line(self._models[player.name], ask))
         except RuntimeError as error:  # errors of torch, such as out of memory
-            model = player.called or player.model
+            model = player.served_as
             failed = f"the model {model} failed: {error}; a smaller --concurrency takes less memory"
             raise Faulty(Fault(FaultKind.SERVER, shown(failed), is_lasting=True)) from error
 
@@ -123,8 +121,8 @@ def _generated(model: LocalModel, asks: Sequence[Ask]) -> Sequence[Said | Except
         return [one for ask in asks for one in _generated(model, [ask])]
 
 
-class LocalPolicy(Scripted):
-    """The policy of one player.
+class LocalPolicy(PlayerPolicy):
+    """The policy of one player, whose model is in this process.
 
     Args:
         player: Its model, prompts and settings.
@@ -147,17 +145,12 @@ class LocalPolicy(Scripted):
         *,
         rule: ActionRule | None,
     ) -> None:
-        self._player, self._models, self._plan, self._caller = player, models, plan, caller
-        self._prompts: Prompts = player.prompts(rule, history=plan.history)
-        self._sampling = player.sampling(self._prompts)
-        self._called = player.called or player.model
+        super().__init__(player, plan, rule)
+        self._models, self._caller = models, caller
+        self._called = player.served_as
 
-    async def act(self, situation: Situation) -> Choice:
-        """Return the model's action."""
-        try:
-            prompt = self._prompts.of(situation)
-        except DataError as error:
-            raise Faulty(Fault(FaultKind.REFUSED, shown(error.message), is_lasting=True)) from error
+    async def answer(self, situation: Situation, prompt: Prompt) -> Answer:
+        """Return the model's answer."""
         ask = self._ask(situation, prompt)
         budget = self._caller.budget
         budget.begin_call()
@@ -166,36 +159,27 @@ class LocalPolicy(Scripted):
         finally:
             budget.end_call()
         self._caller.spent(n_input_tokens=answer.n_input_tokens, n_output_tokens=answer.n_output_tokens)
-        assert answer.completion is not None
-        return Choice(prompt.action(answer.completion), answer)
+        return answer
 
     def _ask(self, situation: Situation, prompt: Prompt) -> Ask:
-        job, sampling = situation.job, self._drawn(situation)
+        sampling = self.sampling(situation)
         return Ask(
             messages=prompt.messages,
-            model=self._player.found.model,
+            model=self.player.found.model,
             max_new_tokens=sampling.max_tokens or 0,
             temperature=1.0 if sampling.temperature is None else sampling.temperature,
             top_p=1.0 if sampling.top_p is None else sampling.top_p,
-            seed=derived_seed("inference", self._plan.run_seed, job.task, job.seed, situation.step_index),
+            seed=self.seed(situation),
             json_schema=prompt.json_schema,
-            tools=None if prompt.tools is None else [_tool(tool) for tool in prompt.tools],
+            tools=None if prompt.tools is None else [as_tool(tool) for tool in prompt.tools],
             tool_choice=prompt.tool_choice,
             stop=sampling.stop,
         )
 
-    def _drawn(self, situation: Situation) -> Sampling:
-        """Return the sampling of this answer: the plan's where it is fixed, otherwise the player's."""
-        fixed = self._plan.decoding(situation.job)
-        sampling = self._sampling
-        if fixed.temperature is not None:
-            sampling = sampling._replace(temperature=fixed.temperature)
-        return sampling if fixed.top_p is None else sampling._replace(top_p=fixed.top_p)
-
     async def _once(self, ask: Ask, prompt: Prompt) -> Answer:
         inference_id, began = uuid7(), time.monotonic()
         try:
-            said = await self._models.ask(self._player, ask)
+            said = await self._models.ask(self.player, ask)
         except AskError as error:
             raise Faulty(Fault(FaultKind.REFUSED, shown(error.message), is_lasting=True)) from error
         completion = _message(said)
@@ -208,12 +192,12 @@ class LocalPolicy(Scripted):
         if ask.stop:
             settings["stop"] = list(ask.stop)
         extra = (said.sampled or Sampled()).extra(settings)
-        if self._prompts.variant_name not in (None, self._player.name):
-            extra["prompt_variant"] = self._prompts.variant_name
+        if self.prompts.variant_name not in (None, self.player.name):
+            extra["prompt_variant"] = self.prompts.variant_name
         return Answer(
             inference_id=inference_id,
-            function_name=self._prompts.function_name,
-            variant_name=self._player.name,
+            function_name=self.prompts.function_name,
+            variant_name=self.player.name,
             input=prompt.input,
             raw=said.text or None,
             n_input_tokens=said.n_input_tokens,
@@ -239,10 +223,6 @@ def _message(said: Said) -> Message:
     text = [TextBlock(text=said.text)] if said.text or not calls else []
     blocks: tuple[Block, ...] = (*text, *calls)
     return Message(role=Role.ASSISTANT, content=blocks)
-
-
-def _tool(tool: JsonObject) -> Mapping[str, object]:
-    return {"type": "function", "function": tool}
 
 
 def local_policies(

@@ -22,6 +22,8 @@ CONCURRENCY = 16
 """Default number of concurrent episodes."""
 LOCAL_CONCURRENCY = 64
 """Default with a model in this process, which answers many almost as fast as one."""
+VLLM_CONCURRENCY = 128
+"""Default with vLLM, which answers faster the more requests it has."""
 
 
 class PolicyKind(StrEnum):
@@ -41,6 +43,8 @@ class PolicyKind(StrEnum):
     """A model at any OpenAI-compatible URL."""
     LOCAL = "local"
     """Models on this machine, in this process."""
+    VLLM = "vllm"
+    """Models of this machine, in a vLLM of the user's environment."""
     MODULE = "module"
     """The user's own agent, as `module:Name`."""
 
@@ -57,19 +61,20 @@ class Options(Model):
     policy: Name = PolicyKind.GATEWAY.value
     """The policy: a kind of policy, or `my_pkg.agent:MyAgent`."""
     policy_settings: dict[str, str] = {}
-    """Settings of an agent or of the policies openai and local, as they were typed."""
+    """Settings of an agent or of the policies openai, local and vllm, as they were typed."""
     model: Name | None = None
-    """The model of the policies openai and local, and of an agent's calls that name none."""
+    """The model of the policies openai, local and vllm, and of an agent's calls that name none."""
     model_base: Name | None = None
-    """Base model of the policy local's adapter, where its settings do not name it."""
+    """Base model of an adapter of the policies local and vllm, where its settings do not name it."""
     model_called: Name | None = None
-    """Name of the policy local's model in stores; None for `model`."""
+    """Name of the model of the policies local and vllm in stores and at a server; None for `model`."""
     players: tuple[LocalPlayer, ...] = ()
-    """Models for the policy local, in place of one model with the prompts of some variants. For an agent: the
-    models, each of which answers its calls in separate episodes; they are at `model_url`, or on this machine
-    where it is None."""
+    """Models for the policies local and vllm, in place of one model with the prompts of some variants. For an
+    agent: the models, each of which answers its calls in separate episodes; they are at `model_url`, or on
+    this machine where it is None."""
     model_url: Name | None = None
-    """Address of an OpenAI-compatible server; None for OPENAI_BASE_URL, or else OpenAI's own."""
+    """Address of an OpenAI-compatible server; None for OPENAI_BASE_URL, or else OpenAI's own. With the policy
+    vllm: the address of the vLLM; None until one is started."""
     function: Name | None = None
     """The gateway's function; None takes that of trajkit.toml, the only one, or `act`. For a policy that
     calls no gateway: the function whose prompts it gets."""
@@ -97,7 +102,7 @@ class Options(Model):
     max_steps: Annotated[int, Field(ge=1)] | None = None
     """Actions after which an episode is cut off; None leaves that to the environment."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Most requests in flight; None for 16, or 64 with the policy local."""
+    """Most requests in flight; None for 16, 64 with the policy local, or 128 with the policy vllm."""
     timeout_s: Annotated[float, Field(gt=0)] = 180.0
     """Longest wait for one request, in seconds."""
     episode_timeout_s: Annotated[float, Field(gt=0)] | None = None
@@ -142,6 +147,8 @@ class Options(Model):
         """Number of concurrent episodes."""
         if self.kind == PolicyKind.HUMAN:
             return 1
+        if self.kind == PolicyKind.VLLM:
+            return self.concurrency or VLLM_CONCURRENCY
         is_here = self.kind == PolicyKind.LOCAL or (bool(self.players) and self.model_url is None)
         return self.concurrency or (LOCAL_CONCURRENCY if is_here else CONCURRENCY)
 

@@ -21,7 +21,9 @@ from trajkit.stack.state import local_stack
 
 _SHOWING = (PolicyKind.EXPERT, PolicyKind.NOISY_EXPERT)
 """Policies that call no model, and whose steps have the prompt that a model would have seen."""
-_PROMPTED = (*_SHOWING, PolicyKind.LOCAL)
+_PLAYED = (PolicyKind.LOCAL, PolicyKind.VLLM)
+"""Policies of models of this machine, which get trajkit's prompts or those of a gateway's variants."""
+_PROMPTED = (*_SHOWING, *_PLAYED)
 """Policies that write a gateway's prompts without calling the gateway."""
 
 
@@ -33,13 +35,13 @@ def refuse_excluded(options: Options, kind: PolicyKind) -> None:
     """
     if options.noise is not None and kind != PolicyKind.NOISY_EXPERT:
         raise RequestError(f"the policy {options.policy} has no noise", hint="--policy noisy-expert")
-    if options.decodings and kind not in (PolicyKind.GATEWAY, PolicyKind.LOCAL, PolicyKind.MODULE):
+    if options.decodings and kind not in (PolicyKind.GATEWAY, PolicyKind.MODULE, *_PLAYED):
         raise RequestError(
             f"the policy {options.policy} takes no decoding",
             hint="use variants of the gateway, or --policy local",
         )
     _refuse_gateway(options, kind)
-    asks_endpoint = kind in (PolicyKind.OPENAI, PolicyKind.MODULE)
+    asks_endpoint = kind in (PolicyKind.OPENAI, PolicyKind.VLLM, PolicyKind.MODULE)
     asks_model = asks_endpoint or kind == PolicyKind.LOCAL
     if (options.model and not asks_model) or (options.model_url and not asks_endpoint):
         name = "--model-url" if asks_model or not options.model else "--model"
@@ -49,7 +51,7 @@ def refuse_excluded(options: Options, kind: PolicyKind) -> None:
         )
     if options.policy_settings and not asks_model:
         raise RequestError(f"the policy {options.policy} takes no --policy-set", hint="leave it out")
-    if kind in (PolicyKind.OPENAI, PolicyKind.LOCAL) and not (options.model or options.players):
+    if kind in (PolicyKind.OPENAI, *_PLAYED) and not (options.model or options.players):
         raise RequestError("which model is to play?", hint="--model NAME")
 
 
@@ -101,7 +103,7 @@ def who_plays(options: Options, kind: PolicyKind, sights: tuple[Sight, ...]) -> 
         variants = choose_variants(venue, function_name, options.variants)
         check_metrics(venue, all_metrics(sights))
         return Who(venue, function_name, variants)
-    if kind == PolicyKind.LOCAL:
+    if kind in _PLAYED:
         players = options.players or local_players(options)
         return Who(None, None, tuple(player.name for player in players), players)
     if kind in _SHOWING:

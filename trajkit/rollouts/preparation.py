@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -50,7 +50,8 @@ class Session(NamedTuple):
     """The values that identify the players, or an expert's prompts."""
     remarks: Mapping[str, JsonValue] = MappingProxyType({})
     """Further facts for the store's source; they do not identify the run."""
-    """Further facts about the origin for its store; they decide nothing."""
+    server_ended: Callable[[], str | None] = lambda: None
+    """Says how a model server that was started for this rollout has ended; None while it runs."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -68,7 +69,7 @@ class Session(NamedTuple):
         arguments |= self.prompted
         if options.kind == PolicyKind.NOISY_EXPERT:
             arguments["noise"] = DEFAULT_NOISE if options.noise is None else options.noise
-        if options.policy_settings and options.kind != PolicyKind.LOCAL:
+        if options.policy_settings and options.kind not in (PolicyKind.LOCAL, PolicyKind.VLLM):
             arguments["policy_settings"] = shown_settings(options.policy_settings)
         if options.kind in (PolicyKind.OPENAI, PolicyKind.MODULE):
             arguments["model"] = options.model
@@ -164,7 +165,13 @@ def _prompted(options: Options, who: Who, rule: ActionRule | None) -> dict[str, 
         is_here = options.model_url is None
         return {"players": [player.model_identity(is_here=is_here) for player in who.players]}
     if who.players:
-        return {"players": [player.identity(rule, history=options.history) for player in who.players]}
+        is_local = options.kind == PolicyKind.LOCAL
+        return {
+            "players": [
+                player.identity(rule, history=options.history, is_here=is_local or player.is_folder)
+                for player in who.players
+            ]
+        }
     if who.shows:
         return {"prompts": demonstrated_prompts(who.templates, rule, history=options.history).digest}
     return {}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -55,6 +56,8 @@ class Run:
             self.table.add(one)
         self.reached: LimitReached | None = None
         """The limit that stopped the run."""
+        self.serving: Callable[[], NamedTuple] | None = None
+        """Says how the model server of this run is used; None where no one knows."""
         self._has_played = False
         self.budget = Budget(session.options.limits, session.prices)
         self.caller = Caller(

@@ -86,6 +86,7 @@ def start_module(
     what: str,
     timeout_s: float = 30.0,
     environment: Mapping[str, str] | None = None,
+    stdin: int = subprocess.DEVNULL,
 ) -> tuple[Process, Answer]:
     """Start `python -m module` in its own session and wait until it is ready.
 
@@ -97,6 +98,7 @@ def start_module(
         what: Name of the service in errors.
         timeout_s: Most seconds that the start may take.
         environment: Variables added to this process's own.
+        stdin: File descriptor of its standard input.
 
     Returns:
         The process and the answer of `is_ready`.
@@ -107,7 +109,7 @@ def start_module(
     with log.open("wb") as output:
         child = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C in the terminal must reach only the command
@@ -133,18 +135,21 @@ def _wait(
         if (answer := is_ready(process)) is not None:
             return answer
         if not is_alive:
-            raise StackError(f"{what} did not start{_last_lines(log)}", hint=f"its log: {log}")
+            raise StackError(f"{what} did not start{last_lines(log)}", hint=f"its log: {log}")
         time.sleep(_POLL_S)
-    raise StackError(f"{what} was not ready after {timeout_s:g} s{_last_lines(log)}", hint=f"its log: {log}")
+    raise StackError(f"{what} was not ready after {timeout_s:g} s{last_lines(log)}", hint=f"its log: {log}")
 
 
-def _last_lines(log: Path) -> str:
+def last_lines(log: Path) -> str:
+    """Return the end of a log, to follow a message."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return ":\n" + "\n".join(f"  {line}" for line in lines[-_LOG_LINES:]) if lines else " and printed nothing"
 
 
 def end(process: Process, *, grace_s: float = 10.0) -> bool:
-    """Stop a process, by force after `grace_s` seconds. Another process with the same id is left alone.
+    """Stop a process, by force after `grace_s` seconds and then with its children.
+
+    Another process with the same id is left alone.
 
     Returns:
         Whether it was running.
@@ -163,7 +168,10 @@ def end(process: Process, *, grace_s: float = 10.0) -> bool:
 
 def _signal(process: Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(process.pid, number)
+        if number == signal.SIGKILL and os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, number)  # its children too: they get no signal from a killed parent
+        else:
+            os.kill(process.pid, number)
 
 
 def _is_gone_within(process: Process, seconds: float) -> bool:

@@ -157,13 +157,19 @@ def test_what_cannot_be_asked_is_named(fresh: LocalModel, how: dict[str, Any], p
 
 
 def test_adapters_that_are_not_merged_say_the_same(
-    fresh: LocalModel, adapters: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    fresh: LocalModel,
+    adapters: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO", "trajkit")
     asks = [ask(number, model=name, temperature=0) for number in range(3) for name in ("base", "one", "two")]
     expected = [each.tokens for each in generate(fresh, asks)]
     monkeypatch.setattr(models, "SMALL", 0)
     large = LocalModel.open("sample:tiny-base", adapters=adapters, name="base")
     assert not large.voice("one").is_small
+    (note,) = caplog.messages  # a small model gets none
+    assert note.startswith("note: base runs on trajkit's own engine: transformers on one device")
     assert [each.tokens for each in generate(large, asks)] == expected
     assert len(set(expected)) > 3
 

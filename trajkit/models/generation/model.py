@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from trajkit._core.console import talk
 from trajkit._core.lazy import need
 from trajkit.errors import RequestError
 from trajkit.formats.tokenizer import ChatTemplate
@@ -20,6 +21,11 @@ from trajkit.models.generation.prefix import Prefixes
 from trajkit.models.generation.weights import SMALL, default_device, load_base, merged, with_adapter
 
 _ADAPTER = "trajkit_{}"
+_LIMITS = (
+    "transformers on one device, without a paged cache, fused kernels or several GPUs; for this size, "
+    "--policy vllm, --through vllm and `trajkit serve --engine vllm` use a vLLM of your environment"
+)
+"""What the engine does not do, and the way out, for models that are not small."""
 
 
 class Voice:
@@ -150,6 +156,8 @@ class LocalModel:
         version = fingerprint(base)
         voices = {name: Voice(name, template, network, version=version)}
         is_small = voices[name].is_small
+        if not is_small:
+            talk(f"note: {name} runs on trajkit's own engine: {_LIMITS}")
         if adapters and not is_small:
             network = _all_adapters(network, adapters)
             voices = {name: Voice(name, template, network, "", version=version)}

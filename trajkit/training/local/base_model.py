@@ -110,9 +110,7 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
         )
         n_weights, n_trainable = n_weights + n_more, n_trainable + n_more
     n_vocabulary = config.get_text_config().vocab_size
-    return Sizes(
-        n_weights, n_trainable, _positions(config), n_vocabulary, can_share(config), n_stored, shape
-    )
+    return Sizes(n_weights, n_trainable, _positions(config), n_vocabulary, can_share(config), n_stored, shape)
 
 
 def can_share(config: Any) -> bool:
