@@ -306,6 +306,7 @@ def clickhouse_of(server: Server, writing_client: Any, generated: ModuleType) ->
 
     def made(name: str, data: Any) -> str:
         writing_client.command(f"RESTORE DATABASE tensorzero AS {name} FROM Memory('empty')")
+        writing_client.command(f"INSERT INTO {name}.TensorZeroMigration SELECT * FROM TensorZeroMigration")
         with contextlib.closing(_client_of(server, name)) as client:
             generated.fill_clickhouse(client, data)
         return server.url_for(READER, database=name)
@@ -353,7 +354,7 @@ def postgres_of(postgres_server: Any, generated: ModuleType) -> Callable[[str, A
 @pytest.fixture(scope="session")
 def shared_data(generated: ModuleType) -> Any:
     """Rows of every shape, for tests that only read them."""
-    return generated.generated(seed=1, n_episodes=80)
+    return generated.generated(seed=1, n_episodes=160)
 
 
 @pytest.fixture(scope="session")
