@@ -306,7 +306,8 @@ def clickhouse_of(server: Server, writing_client: Any, generated: ModuleType) ->
 
     def made(name: str, data: Any) -> str:
         writing_client.command(f"RESTORE DATABASE tensorzero AS {name} FROM Memory('empty')")
-        writing_client.command(f"INSERT INTO {name}.TensorZeroMigration SELECT * FROM TensorZeroMigration")
+        for table in ("DeploymentID", "TensorZeroMigration"):
+            writing_client.command(f"INSERT INTO {name}.{table} SELECT * FROM tensorzero.{table}")
         with contextlib.closing(_client_of(server, name)) as client:
             generated.fill_clickhouse(client, data)
         return server.url_for(READER, database=name)
