@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -22,7 +23,7 @@ from typing import Any, NoReturn
 _BIN = Path(sys.executable).parent
 HEAVY = (
     *("duckdb", "pyarrow.dataset", "pyarrow.parquet", "transformers.trainer", "peft"),
-    *("starlette.applications", "starlette.routing", "uvicorn"),
+    *("openai", "starlette.applications", "starlette.routing", "uvicorn"),
 )
 """What takes long to import, beside the commands."""
 MODULES = ("trajkit", "trajkit.stack.model_server", "trajkit.training.local.worker")
@@ -30,12 +31,18 @@ MODULES = ("trajkit", "trajkit.stack.model_server", "trajkit.training.local.work
 
 
 def trajkit(
-    arguments: Sequence[str], folder: Path, environment: dict[str, str], *, is_together: bool = False
+    arguments: Sequence[str],
+    folder: Path,
+    environment: dict[str, str],
+    *,
+    is_together: bool = False,
+    module: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in a folder; `is_together` puts both of its streams into `stdout`."""
+    """Run the command, or a module, in a folder; `is_together` puts both of its streams into `stdout`."""
     if not _is_forkable(environment):
+        program = [_BIN / "trajkit"] if module is None else [sys.executable, "-m", module]
         return subprocess.run(
-            [_BIN / "trajkit", *arguments],
+            [*program, *arguments],
             cwd=folder,
             env=environment,
             text=True,
@@ -48,16 +55,9 @@ def trajkit(
         err = out if is_together else Path(goal, "err")
         for each in (out, err):
             each.touch()
-        code = call(arguments, folder, environment, ("/dev/null", str(out), str(err)))
+        code = Forked(module, arguments, folder, environment, ("/dev/null", str(out), str(err))).wait()
         said = [each.read_text(encoding="utf-8", errors="replace") for each in (out, err)]
     return subprocess.CompletedProcess(arguments, code, said[0], "" if is_together else said[1])
-
-
-def call(
-    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], streams: tuple[str, str, str]
-) -> int:
-    """Run the command with files as its streams, and give its exit code."""
-    return Forked(None, arguments, folder, environment, streams).wait()
 
 
 class Forked:
@@ -137,28 +137,36 @@ def _address() -> str:
 
 
 def _fork(listening: socket.socket) -> tuple[str | None, Sequence[str]]:
-    """Fork for each request; return only in a process that is to run something: a module, or the command."""
-    while listening in select.select([listening, sys.stdin], [], [])[0]:
-        connection, _ = listening.accept()
-        if os.fork() == 0:
-            listening.close()
-            return _answer(connection)
-        connection.close()
-        with contextlib.suppress(ChildProcessError):  # none that answered is left
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+    """Fork for each request, and say the process id and in the end the exit code; only a fork returns."""
+    running: dict[int, tuple[int, socket.socket]] = {}
+    while sys.stdin not in (ready := select.select([listening, sys.stdin, *running], [], [])[0]):
+        for each in ready:
+            if each is listening:
+                connection, _ = listening.accept()
+                with connection.makefile() as file:
+                    request = json.loads(file.readline())
+                if (process := os.fork()) == 0:
+                    listening.close()
+                    return _begin(*request)
+                running[os.pidfd_open(process)] = process, connection
+                _say(process, connection)
+            else:
+                process, connection = running.pop(each)
+                os.close(each)
+                with connection:
+                    _say(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), connection)
     os._exit(0)
 
 
-def _answer(connection: socket.socket) -> tuple[str | None, Sequence[str]]:
-    """Fork what is asked for, and say its process id and in the end its exit code; only the fork returns."""
-    with connection, connection.makefile("rw") as file:
-        module, arguments, folder, environment, streams = json.loads(file.readline())
-        if (process := os.fork()) != 0:
-            with contextlib.suppress(BrokenPipeError):  # who asked is gone
-                print(process, file=file, flush=True)
-                print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), file=file, flush=True)
-            os._exit(0)
+def _say(number: int, connection: socket.socket) -> None:
+    with contextlib.suppress(ConnectionError):  # who asked is gone
+        connection.sendall(f"{number}\n".encode())
+
+
+def _begin(
+    module: str | None, arguments: Sequence[str], folder: str, environment: dict[str, str], streams: list[str]
+) -> tuple[str | None, Sequence[str]]:
+    """Make this process what was asked for."""
     os.setsid()  # the first terminal that is opened is that of the process
     for number, path in enumerate(streams):
         os.dup2(os.open(path, os.O_RDWR | os.O_APPEND), number)
@@ -184,6 +192,7 @@ def _serve(address: str, descriptor: str) -> NoReturn:
         importlib.import_module(name)
     globals()["_address"] = lambda: address
     process.subprocess = forking()  # type: ignore[attr-defined]
+    gc.freeze()  # else each process looks through all of it for garbage, and copies it meanwhile
     module, arguments = _fork(socket.socket(fileno=int(descriptor)))
     sys.argv = [module or "trajkit", *arguments]
     code = 1

@@ -32,7 +32,8 @@ def seen(arguments: list[str], *, columns: int, lines: int = 24, folder: Path, *
     reader = threading.Thread(target=read)
     reader.start()
     name = os.ttyname(inner)
-    warm.call(arguments, folder, {**inherited, "TERM": "xterm-256color", **environment}, (name, name, name))
+    given = {**inherited, "TERM": "xterm-256color", **environment}
+    warm.Forked(None, arguments, folder, given, (name, name, name)).wait()
     os.close(inner)
     reader.join(30)
     os.close(outer)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.jobs import a_job, a_store, an_episode
+from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.commands.completion import ASKED
 
@@ -125,7 +126,7 @@ def test_zsh_and_fish_are_answered_in_their_own_form(folder: Path) -> None:
     assert answered("zsh", "trajkit", "comp", folder)[0][:2] == ["plain", "completion"]
 
 
-@pytest.mark.parametrize("line", ["trajkit rollout babyai --variant", "trajkit lineage"])
+@pytest.mark.parametrize("line", daily(["trajkit rollout babyai --variant", "trajkit lineage"], 1))
 def test_completion_is_cheap(folder: Path, line: str) -> None:
     click = [sys.executable, "-c", "import click"]
     taken = min(answered("fish", line, "", folder)[1] for _ in range(3))

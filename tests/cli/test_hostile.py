@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import unicodedata
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,11 +60,10 @@ def episode(name: str, *, task: str, reward: float) -> Episode:
     )
 
 
-@pytest.fixture
-def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a store in which everything that can be is hostile, its own name too."""
-    monkeypatch.chdir(tmp_path)
-    store = tmp_path / f"store {NASTY.replace('/', '')}"
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which everything that can be is hostile."""
+    store = tmp_path_factory.mktemp("hostile") / "store"
     entry = LineageEntry(
         verb="select",
         arguments={"where": NASTY, NASTY: NASTY},
@@ -78,6 +78,13 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     episodes = [episode(str(n), task=f"task{n % 2}", reward=n % 3 / 2) for n in range(8)]
     write_episodes(store, episodes, kind=f"kind {NASTY}", lineage=(entry,), source={NASTY: NASTY})
     return store
+
+
+@pytest.fixture
+def hostile(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with that store, whose own name is hostile too."""
+    monkeypatch.chdir(tmp_path)
+    return shutil.copytree(written, tmp_path / f"store {NASTY.replace('/', '')}")
 
 
 COMMANDS = [

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.formats import format_named, known
 from trajkit.formats.base import JudgedFormat, SftFormat
@@ -115,9 +116,11 @@ _FORMS = [
 ]
 
 
-@pytest.mark.parametrize("tools", [(), ("--tools", "from-calls")], ids=["", "from-calls"])
 @pytest.mark.parametrize(
-    "is_chained", [True, pytest.param(False, marks=pytest.mark.full)], ids=["chained", "whole"]
+    ("is_chained", "tools"),
+    daily(
+        [(True, ()), (True, ("--tools", "from-calls")), (False, ()), (False, ("--tools", "from-calls"))], 1
+    ),
 )
 @pytest.mark.parametrize("form", _FORMS, ids=lambda form: form.name)
 def test_validate_finds_no_error_in_what_convert_writes(

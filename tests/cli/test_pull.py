@@ -155,7 +155,6 @@ def test_what_was_pulled_is_pulled_again_and_its_history_is_read(
     standin: HubStandin,
     published: dict[str, bytes],
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     standin.put("dataset", "org/ours", published, private=False)
     assert run(["pull", "org/ours", "-o", "ours"]) == 0
@@ -169,7 +168,7 @@ def test_what_was_pulled_is_pulled_again_and_its_history_is_read(
     shown = capsys.readouterr().out.splitlines()
     assert shown[1].startswith("    trajkit pull org/ours@")
     assert shown[1].endswith(" --split train")
-    monkeypatch.setenv("HF_ENDPOINT", "http://localhost:1")
+    del standin.repositories["dataset", "org/chats"]
     assert run(["rebuild", "theirs", "-o", "never"]) == 1
     assert "it cannot be rebuilt: the dataset org/chats: " in capsys.readouterr().err
     assert run(["rebuild", "ours/train", "--from", "again-train", "-o", "copied"]) == 0, (

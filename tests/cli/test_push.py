@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.jobs import a_store, an_episode
 from tests.publishing.hub_standin import TOKEN, HubStandin, hub_standin
 from trajkit._core.samples import model_path
 from trajkit.cli.main import run
@@ -225,7 +226,7 @@ def test_a_secret_in_any_name_stops_it(
 def test_nobody_is_asked_and_nothing_is_sent_without_yes(
     standin: HubStandin, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["push", "sample:babyai", "tester/data"]) == 2
+    assert run(["push", str(a_store("small", an_episode("a"))), "tester/data"]) == 2
     assert "--yes publishes" in capsys.readouterr().err
     assert not standin.repositories
 
@@ -234,13 +235,14 @@ def test_without_a_token_there_is_a_plan_and_no_more(
     standin: HubStandin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("HF_TOKEN")
-    assert run(["push", "sample:babyai", "tester/data", "--yes"]) == 4
+    a_store("small", an_episode("a"))
+    assert run(["push", "small", "tester/data", "--yes"]) == 4
     assert "there is no token for the Hub" in capsys.readouterr().err
-    asked = ["push", "sample:babyai", "tester/data", "--dry-run", "--license", "mit"]
+    asked = ["push", "small", "tester/data", "--dry-run", "--license", "mit"]
     assert run(asked) == 0
     shown = capsys.readouterr()
     for words in (
-        "sft: train: 1,417 rows to train on",
+        "sft: train: 2 rows to train on",
         "dataset: tester/data (the Hub was not asked)",
         "seen by: its owner",
         "licence: mit",
@@ -283,7 +285,7 @@ def test_a_dry_run_with_a_token_says_the_same_as_json(
 def test_what_cannot_be_is_told_before_the_hub_is_asked_for_anything_else(
     standin: HubStandin, capsys: pytest.CaptureFixture[str], options: list[str], code: int, said: str
 ) -> None:
-    assert run(["push", "sample:babyai", "tester/data", "--yes", *options]) == code
+    assert run(["push", str(a_store("small", an_episode("a"))), "tester/data", "--yes", *options]) == code
     assert said in capsys.readouterr().err
     assert not standin.repositories
 

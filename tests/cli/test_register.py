@@ -12,6 +12,7 @@ import pytest
 
 import trajkit
 from tests.cli.jobs import a_job, a_store, an_episode
+from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.registry.local_server import default_server
 
@@ -90,16 +91,16 @@ def share(variant: str) -> Any:
     return pytest.approx(weights.get(variant, 0) / sum(weights.values()))
 
 
-@pytest.mark.parametrize("named", [["tiny"], ["--variant", "mine"], []], ids=["job", "variant", "nothing"])
+@pytest.mark.parametrize("named", daily(["tiny", "--variant mine", ""], 1))
 def test_a_variant_that_is_registered_gets_its_share_without_the_options_that_made_it(
-    named: list[str], capsys: pytest.CaptureFixture[str]
+    named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a_job(a_store("good", an_episode("e")))
     made = ["register", "tiny", "--variant", "mine", "--server", "vllm", "--api-base", "http://gpu:9/v1/"]
     assert run([*made, "--name", "my-model", "--yes"]) == 0
     models = tomllib.loads(CONFIG.read_text())["models"]
     for traffic, part in (("5%", 0.05), ("20%", 0.2), ("0", 0)):
-        assert run(["register", *named, "--traffic", traffic, "--yes"]) == 0
+        assert run(["register", *named.split(), "--traffic", traffic, "--yes"]) == 0
         assert share("mine") == part
     assert "act/mine  registered  my-model" in capsys.readouterr().out
     assert tomllib.loads(CONFIG.read_text())["models"] == models

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,14 +15,21 @@ from trajkit.store.writer import write_episodes
 FEW = ["--resamples", "300"]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`base` and `tuned` on 20 worlds: 5 and 15 successes."""
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path_factory.mktemp("played")
     for variant, wins in (("base", range(5)), ("tuned", range(3, 18))):
         episodes = [make_played(variant, seed, is_success=seed in wins, n_tokens=4) for seed in range(20)]
-        write_episodes(tmp_path / variant, episodes, kind="test")
-    return tmp_path
+        write_episodes(folder / variant, episodes, kind="test")
+    return folder
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder that has both."""
+    monkeypatch.chdir(tmp_path)
+    return shutil.copytree(written, tmp_path, dirs_exist_ok=True)
 
 
 @pytest.mark.usefixtures("folder")

@@ -7,6 +7,7 @@ import contextlib
 import html
 import importlib.util
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -21,7 +22,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests import warm
+from tests.cli.jobs import an_episode
+from tests.matrix import daily
 from trajkit.cli.main import run
+from trajkit.store.writer import write_episodes
 
 ROOT = Path(__file__).parents[2]
 _spec = importlib.util.spec_from_file_location("loopback", ROOT / "tests" / "rollouts" / "loopback.py")
@@ -92,20 +96,22 @@ def echoes(reply: Callable[[str], Any]) -> Any:
     return server
 
 
-@pytest.mark.parametrize("debug", [False, True])
+REPLIES: dict[str, Callable[[str], Any]] = {
+    "message": lambda key: Reply(refused(f"no such key: {key}"), 401),
+    "body": lambda key: Reply({"detail": {"headers": [repr(key), quote(key)]}}, 500),
+    "html": lambda key: Reply(f"<p>{html.escape(key)}".encode(), 403),
+    "unreadable": lambda key: Reply({"choices": [], "id": key}),
+}
+
+
 @pytest.mark.parametrize(
-    "reply",
-    [
-        pytest.param(lambda key: Reply(refused(f"no such key: {key}"), 401), id="message"),
-        pytest.param(lambda key: Reply({"detail": {"headers": [repr(key), quote(key)]}}, 500), id="body"),
-        pytest.param(lambda key: Reply(f"<p>{html.escape(key)}".encode(), 403), id="html"),
-        pytest.param(lambda key: Reply({"choices": [], "id": key}), id="unreadable"),
-    ],
+    ("name", "debug"),
+    daily(itertools.product(REPLIES, (False, True)), [*((name, False) for name in REPLIES), ("body", True)]),
 )
 def test_an_error_that_repeats_the_key_shows_and_keeps_it_nowhere(
-    tmp_path: Path, reply: Any, debug: bool
+    tmp_path: Path, name: str, debug: bool
 ) -> None:
-    server = echoes(reply)
+    server = echoes(REPLIES[name])
     try:
         asked = (*ROLLOUT, "--model-url", server.url)
         given = {"OPENAI_API_KEY": f"{KEY}\n"}
@@ -146,7 +152,7 @@ def test_an_answer_that_repeats_the_key_is_stored_without_it_and_counted(tmp_pat
     assert "turn left ***" in str(rows[0]["completion"])
 
 
-@pytest.mark.parametrize("key", ["sk-\x1b[2Jbad-key-1", "sk-bäd-key-1", "sk-bad\nkey-1"])
+@pytest.mark.parametrize("key", daily(["sk-\x1b[2Jbad-key-1", "sk-bäd-key-1", "sk-bad\nkey-1"], 1))
 def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(tmp_path: Path, key: str) -> None:
     asked = (*ROLLOUT, "--model-url", "http://127.0.0.1:1/v1")
     for done, code in (
@@ -193,16 +199,19 @@ steps:
 
 @pytest.mark.parametrize(
     ("line", "secret"),
-    [
-        ("sourc = 'http://me:s3cr3t-of-mine@host:8123/db'", "s3cr3t-of-mine"),
-        ("api_key = 'sk-1234567890-abcdef'", "sk-1234567890-abcdef"),
-        ("source = ['http://me:s3cr3t-of-mine@host/db']", "s3cr3t-of-mine"),
-        ("source = 'postgresql://me:s3cr3t-of-mine@127.0.0.1:1/db'", "s3cr3t-of-mine"),
-        ("source = 'ftp://me:s3cr3t-of-mine@127.0.0.1:1/db'", "s3cr3t-of-mine"),
-        ("source = 'http://me:s3cr3t-of-mine@[127.0.0.1:1/db'", "s3cr3t-of-mine"),
-        ("source = 'http://me:s3cr3t-of-mine@127.0.0.1:x1/db'", "s3cr3t-of-mine"),
-        ("[[reserved]]\nenv = 'babyai'\ntasks = 'hunter2-hunter2'", "hunter2-hunter2"),
-    ],
+    daily(
+        [
+            ("sourc = 'http://me:s3cr3t-of-mine@host:8123/db'", "s3cr3t-of-mine"),
+            ("api_key = 'sk-1234567890-abcdef'", "sk-1234567890-abcdef"),
+            ("source = ['http://me:s3cr3t-of-mine@host/db']", "s3cr3t-of-mine"),
+            ("source = 'postgresql://me:s3cr3t-of-mine@127.0.0.1:1/db'", "s3cr3t-of-mine"),
+            ("source = 'ftp://me:s3cr3t-of-mine@127.0.0.1:1/db'", "s3cr3t-of-mine"),
+            ("source = 'http://me:s3cr3t-of-mine@[127.0.0.1:1/db'", "s3cr3t-of-mine"),
+            ("source = 'http://me:s3cr3t-of-mine@127.0.0.1:x1/db'", "s3cr3t-of-mine"),
+            ("[[reserved]]\nenv = 'babyai'\ntasks = 'hunter2-hunter2'", "hunter2-hunter2"),
+        ],
+        4,
+    ),
 )
 def test_a_value_of_the_project_file_is_in_no_traceback(tmp_path: Path, line: str, secret: str) -> None:
     (tmp_path / "trajkit.toml").write_text(line)
@@ -235,7 +244,7 @@ def listening(answer: Callable[[str, str], tuple[int, str]]) -> ThreadingHTTPSer
     return server
 
 
-@pytest.mark.parametrize(("is_file", "debug"), [(False, True), (True, False)])
+@pytest.mark.parametrize(("is_file", "debug"), daily([(True, False), (False, True)], 1))
 def test_a_hub_that_repeats_the_token_shows_it_nowhere(tmp_path: Path, is_file: bool, debug: bool) -> None:
     told: list[str] = []
 
@@ -247,10 +256,10 @@ def test_a_hub_that_repeats_the_token_shows_it_nowhere(tmp_path: Path, is_file: 
     (tmp_path / "token").write_text(f"{KEY}\n")
     given = {"HF_TOKEN_PATH": str(tmp_path / "token")} if is_file else {"HF_TOKEN": f"{KEY}\n"}
     given["HF_ENDPOINT"] = f"http://127.0.0.1:{server.server_address[1]}"
-    (tmp_path / "work").mkdir()
+    write_episodes(tmp_path / "work" / "mine", [an_episode("a")], kind="test")
     flag = ["--debug"] if debug else []
     try:
-        for command in (["push", "sample:babyai", "me/data", "--yes"], ["pull", "me/data", "-o", "back"]):
+        for command in (["push", "mine", "me/data", "--yes"], ["pull", "me/data", "-o", "back"]):
             done = trajkit(tmp_path / "work", *flag, *command, **given)
             assert done.returncode == (1 if debug else 4), done.stderr
             assert "***" in done.stderr
@@ -272,11 +281,12 @@ def test_a_hub_that_repeats_the_token_shows_it_nowhere(tmp_path: Path, is_file: 
 
 def test_an_address_with_a_password_is_written_nowhere(tmp_path: Path) -> None:
     address = f"http://me:{PASSWORD}@127.0.0.1:1"
+    write_episodes(tmp_path / "mine", [an_episode("a")], kind="test")
     rollout = [*ROLLOUT, "--model-url", f"{address}/v1"]
     model = ["register", "m", "--name", "n", "--api-base", f"{address}/v1", "--emit", "client"]
     for command in (
         model,
-        ["push", "sample:babyai", "me/data", "--yes"],
+        ["push", "mine", "me/data", "--yes"],
         ["info", "--database", f"{address}/db"],
         ["export", "--source", f"{address}/db", "-o", "s"],
         ["export", "--source", f"postgresql://me:{PASSWORD}@127.0.0.1:1/db", "-o", "s"],
@@ -286,8 +296,9 @@ def test_an_address_with_a_password_is_written_nowhere(tmp_path: Path) -> None:
         rollout,
         ["serve", "sample:tiny-base", "--api-key-location", address],
     ):
-        given = {"HF_ENDPOINT": address, "HF_TOKEN": "hf_0123456789", "TENSORZERO_GATEWAY_URL": address}
-        given["OPENAI_API_KEY"] = KEY
+        given = {"TENSORZERO_GATEWAY_URL": address, "OPENAI_API_KEY": KEY}
+        if command[0] == "push":  # a process with these cannot be forked
+            given |= {"HF_ENDPOINT": address, "HF_TOKEN": "hf_0123456789"}
         for done in (
             trajkit_here(tmp_path, *command, **given),
             trajkit(tmp_path, "--debug", *command, **given),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.walks import write_walks
+from tests.matrix import daily
 from tests.training.hosted import fireworks_standin, together_standin
 from tests.training.hosted.fireworks_standin import FireworksStandIn
 from tests.training.hosted.life import quickly
@@ -70,7 +71,7 @@ def test_fireworks_hears_a_weight_that_together_does_not(
     assert "partial weight" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", daily(SERVICES, {"fireworks"}))
 def test_pairs_become_a_tuned_model(
     standins: dict[str, str], service: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,7 +82,7 @@ def test_pairs_become_a_tuned_model(
     assert set(row) == {"input", "preferred_output", "non_preferred_output"}
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", daily(SERVICES, {"together"}))
 def test_nothing_is_sent_without_a_model_a_key_or_a_yes(
     standins: dict[str, str],
     service: str,

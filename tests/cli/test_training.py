@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
+from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
@@ -37,7 +38,7 @@ def stores() -> set[str]:
     return {str(path.relative_to(".")) for path in Path().glob("**/manifest.json")}
 
 
-@pytest.mark.parametrize("fraction", ["0.1", "0"])
+@pytest.mark.parametrize("fraction", daily(["0.1", "0"], 1))
 def test_evaluation_episodes_of_the_store_are_neither_learned_nor_measured(
     capsys: pytest.CaptureFixture[str], fraction: str
 ) -> None:
@@ -57,8 +58,9 @@ def test_evaluation_episodes_of_the_store_are_neither_learned_nor_measured(
 def test_a_dry_run_and_a_wrong_model_leave_no_store(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # the library reads the variable of this name when it is imported, and asks again for 20 s where no Hub is
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    run([*asked.split(), "--train", "sample:babyai", "--dry-run"])
-    assert not stores()
+    write_episodes(Path("few"), [conversation(n, f"question {n}") for n in range(3)], kind="test")
+    run([*asked.split(), "--train", "few", "--dry-run"])
+    assert stores() == {"few/manifest.json"}
     assert not Path("stores").exists()
 
 

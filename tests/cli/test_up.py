@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests import warm
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -30,15 +32,7 @@ class Shell:
         return [sys.executable, "-m", "trajkit", *arguments]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        return warm.trajkit(arguments, self.folder, self.environment)
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.run(*arguments, "--json").stdout)

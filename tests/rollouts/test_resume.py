@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
+from tests.matrix import daily
 from trajkit.errors import RolloutError, ServiceError, StoreError
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty
 from trajkit.rollouts.journal import KILLED, find_journal
@@ -55,7 +57,7 @@ def what(episode: Episode) -> object:
     return (episode.origin or {})["policy"], episode.task, episode.seed, episode.metrics, steps
 
 
-@pytest.mark.parametrize("n_kills", [8, pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize("n_kills", daily((4, 8, 20), 1))
 def test_a_run_killed_again_and_again_comes_to_what_an_undisturbed_one_comes_to(
     folder: Path, n_kills: int
 ) -> None:
@@ -102,17 +104,7 @@ def test_a_run_through_the_gateway_that_is_killed_leaves_every_episode_once_in_t
 ) -> None:
     arguments = ["--task", "goto", "--variant", "history", "--seeds", "300:312", "--max-steps", "8"]
     arguments += ["--concurrency", "4"]
-    command = [
-        sys.executable,
-        "-m",
-        "trajkit",
-        "rollout",
-        "babyai",
-        *arguments,
-        "-o",
-        str(tmp_path / "store"),
-    ]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = ["rollout", "babyai", *arguments, "-o", str(tmp_path / "store")]
     made = prepare(
         Options(
             env_id="babyai",
@@ -127,15 +119,13 @@ def test_a_run_through_the_gateway_that_is_killed_leaves_every_episode_once_in_t
     chance = random.Random(5)
     for _ in range(2):
         before = path.stat().st_size if path.exists() else 0
-        process = subprocess.Popen(
-            command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment
-        )
+        process = warm.Forked(None, command, in_stack_folder, os.environ, ("/dev/null",) * 3)
         goal = before + chance.randrange(300, 10_000)
         while process.poll() is None and (not path.exists() or path.stat().st_size < goal):
             time.sleep(0.005)
-        process.kill()
+        os.kill(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = warm.trajkit(command, in_stack_folder, dict(os.environ))
     assert done.returncode == 0, done.stderr
     assert "could not be marked" not in done.stderr
     journal = find_journal(made.plan, made.arguments)
@@ -279,17 +269,17 @@ def test_a_run_that_gives_up_keeps_what_was_played(folder, monkeypatch) -> None:
 
 
 def test_a_limit_on_time_stops_a_run_cleanly_and_the_same_command_goes_on(folder: Path) -> None:
-    made = session(seeds="0:300", max_minutes=0.15 / 60, store=folder / "store")
+    made = session(seeds="0:150", max_minutes=0.15 / 60, store=folder / "store")
     with open_run(made) as opened:
         opened.play(on_played=lambda played: None)
         assert str(opened.reached) == "--max-minutes is reached: 0.0025 min"
-        assert 0 < opened.journal.n_done < 300
+        assert 0 < opened.journal.n_done < 150
         n_done = opened.journal.n_done
         assert opened.journal.abandoned["stopped by --max-minutes"] <= made.plan.concurrency
         assert opened.write().manifest.counts.n_episodes == n_done
-    rest = play(session(seeds="0:300", store=folder / "store"))
-    assert len(rest) == 300 - n_done
-    assert open_store(folder / "store").manifest.counts.n_episodes == 300
+    rest = play(session(seeds="0:150", store=folder / "store"))
+    assert len(rest) == 150 - n_done
+    assert open_store(folder / "store").manifest.counts.n_episodes == 150
 
 
 def test_a_run_that_is_being_played_refuses_to_be_played_twice(folder: Path) -> None:

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import clickhouse_connect
 import pytest
-from pydantic import SecretStr
 
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest, MetricCondition, Tally
@@ -247,11 +246,14 @@ class _Client:
         return getattr(self._client, name)
 
 
+def _client_of(server: Server, database: str) -> Any:
+    return clickhouse_connect.get_client(dsn=server.url_for(server.user, database=database))
+
+
 @pytest.fixture(scope="session")
 def writing_client(server: Server) -> Iterator[Any]:
-    found = clickhouse_connect.get_client(dsn=server.secret_url.get_secret_value())
-    yield found
-    found.close()
+    with contextlib.closing(_client_of(server, "tensorzero")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
@@ -297,23 +299,17 @@ def generated() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def clickhouse_of(
-    server: Server, tmp_path_factory: pytest.TempPathFactory, generated: ModuleType
-) -> Callable[[str, Any], str]:
+def clickhouse_of(server: Server, writing_client: Any, generated: ModuleType) -> Callable[[str, Any], str]:
     """Make a database of a name in ClickHouse and fill it with generated rows; gives the reader's URL."""
-    config = prepare_config(
-        RECIPE, tmp_path_factory.mktemp("config") / "babyai", model_url="http://127.0.0.1:9"
-    )
+    # a copy of TensorZero's tables takes the server a tenth of the time that its migrations take
+    writing_client.command("BACKUP DATABASE tensorzero TO Memory('empty') SETTINGS structure_only = 1")
 
     def made(name: str, data: Any) -> str:
-        url = server.url_for(server.user, database=name)
-        asyncio.run(create_schema(config, SecretStr(url)))
-        client = clickhouse_connect.get_client(dsn=url)
-        try:
-            client.command("TRUNCATE TABLE ConfigSnapshot")  # that of the gateway which made the schema
+        writing_client.command(f"RESTORE DATABASE tensorzero AS {name} FROM Memory('empty')")
+        for table in ("DeploymentID", "TensorZeroMigration"):
+            writing_client.command(f"INSERT INTO {name}.{table} SELECT * FROM tensorzero.{table}")
+        with contextlib.closing(_client_of(server, name)) as client:
             generated.fill_clickhouse(client, data)
-        finally:
-            client.close()
         return server.url_for(READER, database=name)
 
     return made
@@ -328,9 +324,7 @@ def rows_of(
 
         def made(name: str) -> tuple[Rows, str]:
             url = clickhouse_of(name, generated.Data())
-            dsn = server.url_for(server.user, database=name)
-            client = stack.enter_context(contextlib.closing(clickhouse_connect.get_client(dsn=dsn)))
-            return Rows(client), url
+            return Rows(stack.enter_context(contextlib.closing(_client_of(server, name)))), url
 
         yield made
 

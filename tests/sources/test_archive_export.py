@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.cli.main import run as run_command
 from trajkit.curation.merge import merge
 from trajkit.errors import DataError
@@ -108,7 +109,7 @@ def exported(database: Any, goal: Path, **options: Any) -> tuple[Tally, Manifest
 @pytest.mark.parametrize(
     ("kind", "asked"),
     [
-        pytest.param(kind, asked, marks=pytest.mark.full if (2 * place + number) % 4 else ())
+        pytest.param(kind, asked, marks=pytest.mark.full if (2 * place + number) % 6 else ())
         for place, kind in enumerate(("clickhouse", "postgres"))
         for number, asked in enumerate(REQUESTS)
     ],
@@ -146,13 +147,7 @@ def test_every_source_gives_the_same_episodes_and_keeps_the_same_inputs(whole: d
 
 
 @pytest.mark.parametrize(
-    "place",
-    [
-        pytest.param("clickhouse", marks=pytest.mark.full),
-        "postgres",
-        "archive of clickhouse",
-        pytest.param("archive of postgres", marks=pytest.mark.full),
-    ],
+    "place", daily(("clickhouse", "postgres", "archive of clickhouse", "archive of postgres"), {"postgres"})
 )
 def test_what_came_after_a_moment_completes_what_was_there(
     place: str, sources: dict[str, Callable[[], Any]], whole: dict[str, Whole], tmp_path: Path

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.errors import NothingMatched, QueryError
 from trajkit.schema import Outcome, Purpose, ToolCallBlock
 from trajkit.sources.request import MetricCondition
@@ -32,7 +33,7 @@ def masked(tally: Any) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     "value",
-    [0.7, 1 / 3, *(pytest.param(each, marks=pytest.mark.full) for each in (0.9, 0.1, -0.3, 1e-7, 12345.678))],
+    daily((1 / 3, 0.7, 0.9, 0.1, -0.3, 1e-7, 12345.678), 1),
 )
 def test_a_stored_value_passes_a_bound_that_is_written_the_same(rows: Any, run: Any, value: float) -> None:
     episode_id = rows.episode(value)
@@ -41,9 +42,7 @@ def test_a_stored_value_passes_a_bound_that_is_written_the_same(rows: Any, run: 
         assert set(episodes) == {episode_id}
 
 
-@pytest.mark.parametrize(
-    "value", [0.7, *(pytest.param(each, marks=pytest.mark.full) for each in (0.9, 0.1, -0.3))]
-)
+@pytest.mark.parametrize("value", daily((0.7, 0.9, 0.1, -0.3), 1))
 def test_a_value_just_beyond_a_bound_does_not_pass(rows: Any, run: Any, value: float) -> None:
     rows.episode(value)
     with pytest.raises(NothingMatched):
@@ -189,14 +188,7 @@ def test_tensorzeros_own_functions_are_never_learned(rows: Any, run: Any) -> Non
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "o'clock",
-        "a}b{c:String",
-        *(
-            pytest.param(name, marks=pytest.mark.full)
-            for name in ('dou"ble', "back\\slash", "semi;colon -- x", "naïve 名")
-        ),
-    ],
+    daily(("a}b{c:String", "o'clock", 'dou"ble', "back\\slash", "semi;colon -- x", "naïve 名"), 1),
 )
 def test_strange_names_match_only_themselves(rows: Any, run: Any, name: str) -> None:
     strange = rows.episode(None, function=name, variant=name, tags={name: name})

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
+from tests import warm
 from trajkit.cli.main import run as trajkit
 from trajkit.errors import ServiceError
 from trajkit.sources.access import Access, LimitReached
@@ -515,22 +516,8 @@ def test_no_failure_says_the_password(
     ]
     through.fail("reset", after=1_000, about="model_provider_name")
     for url in urls:
-        command = [
-            sys.executable,
-            "-m",
-            "trajkit",
-            *(["--debug"] if debug else []),
-            "export",
-            "--source",
-            url,
-        ]
-        done = subprocess.run(
-            [*command, "-o", "s"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
+        command = [*(["--debug"] if debug else []), "export", "--source", url, "-o", "s"]
+        done = warm.trajkit(command, folder, dict(os.environ))
         assert done.returncode != 0, url
         assert password not in done.stdout + done.stderr
         assert ("Traceback" in done.stderr) == debug

@@ -351,14 +351,12 @@ def test_a_call_from_before_prompts_were_kept_has_the_one_that_went_over_the_wir
     assert [message.text for message in step.messages or ()][:2] == ["You play.", "go"]
 
 
-@pytest.mark.parametrize(
-    "request_text", ["", "not json", "[]", '{"messages":[]}', '{"contents":[{"parts":[{"text":"x"}]}]}', "5"]
-)
-def test_a_request_that_nobody_understands_leaves_the_prompt_unknown(request_text: str) -> None:
-    assert prompt_of(request_text) is None
+def test_a_request_that_nobody_understands_leaves_the_prompt_unknown() -> None:
+    texts = ("", "not json", "[]", '{"messages":[]}', '{"contents":[{"parts":[{"text":"x"}]}]}', "5")
+    assert {prompt_of(text) for text in texts} == {None}
     steps = Steps()
-    call_id = steps.call(steps.json(calls=0), messages=None, said=None)
-    database = RowDatabase(steps.inferences, steps.calls, raw_requests={call_id: request_text})
-    tally, (step,) = steps.export(database)
-    assert (step.messages, step.mask_reason) == (None, "prompt unknown")
-    assert [(entry.reason, entry.n_steps) for entry in tally.masked] == [("prompt unknown", 1)]
+    requests = {steps.call(steps.json(calls=0), messages=None, said=None): text for text in texts}
+    database = RowDatabase(steps.inferences, steps.calls, raw_requests=requests)
+    tally, made = steps.export(database)
+    assert [(step.messages, step.mask_reason) for step in made] == [(None, "prompt unknown")] * len(texts)
+    assert [(entry.reason, entry.n_steps) for entry in tally.masked] == [("prompt unknown", len(texts))]

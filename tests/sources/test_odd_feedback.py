@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytest
-
 from trajkit.sources.request import MetricCondition
 
 
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_a_score_that_is_no_finite_number_was_not_measured_and_is_kept_as_feedback(
-    rows: Any, run: Any, value: float
+    rows: Any, run: Any
 ) -> None:
-    scored, odd = rows.episode(0.5), rows.episode(None)
-    rows.float(odd, value)
+    scored = rows.episode(0.5)
+    odd = {rows.episode(None): value for value in (math.inf, -math.inf, math.nan)}
+    for episode_id, value in odd.items():
+        rows.float(episode_id, value)
     _, episodes = run()
     assert episodes[scored].metrics == {"episode_return": 0.5}
-    assert episodes[odd].metrics == {}
-    assert [item.value for item in episodes[odd].feedback] == [str(value)]
+    for episode_id, value in odd.items():
+        assert episodes[episode_id].metrics == {}
+        assert [item.value for item in episodes[episode_id].feedback] == [str(value)]
     _, episodes = run(MetricCondition(name="episode_return", min=-1e30))
     assert set(episodes) == {scored}
 
@@ -31,18 +31,18 @@ def test_a_score_that_is_no_finite_number_hides_an_earlier_one(rows: Any, run: A
     assert episodes[episode_id].metrics == {}
 
 
-@pytest.mark.parametrize("value", ["", "not json", "[", "nul"])
-def test_a_demonstration_that_is_no_json_is_kept_as_text(rows: Any, run: Any, value: str) -> None:
-    episode_id = rows.id()
-    inference_id = rows.json_step(episode_id)
-    rows.insert("DemonstrationFeedback", id=rows.id(), inference_id=inference_id, value=value)
-    _, episodes = run()
-    assert [item.value for item in episodes[episode_id].feedback] == [value]
-    assert episodes[episode_id].steps[0].demonstration == value
-    _, episodes = run(targets="demonstration")
-    (step,) = episodes[episode_id].steps
-    assert step.completion is not None
-    assert (step.completion.text, step.mask_reason) == (value, "invalid output")
+def test_a_demonstration_that_is_no_json_is_kept_as_text(rows: Any, run: Any) -> None:
+    values = {rows.id(): value for value in ("", "not json", "[", "nul")}
+    for episode_id, value in values.items():
+        inference_id = rows.json_step(episode_id)
+        rows.insert("DemonstrationFeedback", id=rows.id(), inference_id=inference_id, value=value)
+    (_, episodes), (_, learned) = run(), run(targets="demonstration")
+    for episode_id, value in values.items():
+        assert [item.value for item in episodes[episode_id].feedback] == [value]
+        assert episodes[episode_id].steps[0].demonstration == value
+        (step,) = learned[episode_id].steps
+        assert step.completion is not None
+        assert (step.completion.text, step.mask_reason) == (value, "invalid output")
 
 
 def test_feedback_on_what_is_not_there_is_about_no_episode(rows: Any, run: Any) -> None:

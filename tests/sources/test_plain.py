@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import daily
 from trajkit.sources.tensorzero.export import plain
 
 BEGIN, END = '[{"role":"user","content":[{"type":"text","text":"', '"}]}]'
@@ -42,7 +43,7 @@ def says_pattern(texts: list[str | None]) -> bool:
     return all(plain._matches(column(texts), plain._ONE).to_pylist())
 
 
-@pytest.mark.parametrize("look_bytes", [1, 7, plain._LOOK_BYTES])
+@pytest.mark.parametrize("look_bytes", daily([7, plain._LOOK_BYTES, 1], 2))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=400, deadline=None)
 @given(middles=st.lists(st.lists(FRAGMENTS, max_size=5).map("".join), min_size=1, max_size=4))
 @example(middles=["\\", '"'])  # one has a quote too few, another one too many

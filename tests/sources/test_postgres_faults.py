@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.errors import ServiceError
 from trajkit.schema import Manifest
 from trajkit.sources.access import Access
@@ -50,13 +52,17 @@ def exported(url: str, goal: Path, access: Access | None = None) -> Manifest:
 @pytest.mark.parametrize(
     ("how", "about"),
     [
-        pytest.param(how, about, marks=pytest.mark.full if how == other else ())
-        for about, other in (
-            ("json_inference_data AS d", "close"),
-            ("tensorzero.model_inferences AS m", "reset"),
-            ("tensorzero.float_metric_feedback WHERE target_id", "close"),
-        )
-        for how in ("reset", "close")
+        *daily(
+            itertools.product(
+                ("reset", "close"),
+                (
+                    "tensorzero.model_inferences AS m",
+                    "json_inference_data AS d",
+                    "tensorzero.float_metric_feedback WHERE target_id",
+                ),
+            ),
+            [("close", "tensorzero.model_inferences AS m"), ("reset", "json_inference_data AS d")],
+        ),
     ],
 )
 def test_a_connection_that_breaks_in_the_middle_of_a_stream_is_an_error_and_the_next_run_is_whole(

@@ -53,6 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         stop_stack(folder=tmp_path)
 
 
+@pytest.mark.full
 def test_the_loop_plays_learns_registers_serves_and_measures(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

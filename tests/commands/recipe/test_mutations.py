@@ -19,7 +19,7 @@ from trajkit.cli.main import run
 from trajkit.commands.recipe.yaml_text import read_yaml, write_yaml
 
 FACTOR = int(os.environ.get("TRAJKIT_FUZZ", "1"))
-N_CASES = 25 * FACTOR
+N_CASES = 10 * FACTOR
 """Of each recipe."""
 MOST_SECONDS = 60
 """Of processor time, for one plan; usual are 0.02."""

@@ -17,11 +17,11 @@ from httpx import HTTPError  # openai 2 lets through what breaks a stream
 from openai import APIConnectionError, OpenAI
 
 import trajkit
+from tests import warm
 from trajkit.errors import MissingExtra, StoreError
 from trajkit.schema import Outcome
 from trajkit.stack import model_server
 
-ROOT = Path(__file__).parents[3]
 ASK = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
 
 
@@ -41,10 +41,10 @@ def script(url: str, store: Path, body: str) -> subprocess.CompletedProcess[str]
         def call():
             return recorder.client.chat.completions.create(**ask)
     """
-    code = textwrap.dedent(head) + textwrap.dedent(body)
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=180
-    )
+    folder = store.parent.with_name(f"{store.parent.name}-program")
+    folder.mkdir()
+    (folder / "program.py").write_text(textwrap.dedent(head) + textwrap.dedent(body))
+    return warm.trajkit([], folder, dict(os.environ), module="program")
 
 
 def test_calls_outside_any_episode_are_episodes_of_their_own(client, server, wire, store, episodes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.formats.test_atif import ASKS, DONE, USER, document
+from tests.matrix import daily
 from tests.sources.files.test_jobs import trial
 from trajkit.cli.main import run
 
@@ -104,8 +106,14 @@ def test_a_link_out_of_a_job_of_harbor_is_refused(
     assert "1 episode" in shown
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "a.eval", "a_run_00.csv", "a.tar"])
-@pytest.mark.parametrize("target", ["/dev/zero", "/dev/tty", "fifo", "missing"])
+NAMES = ("a.jsonl", "a.json", "a.parquet", "a.eval", "a_run_00.csv", "a.tar")
+TARGETS = ("/dev/zero", "/dev/tty", "fifo", "missing")
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    daily(itertools.product(NAMES, TARGETS), [*zip(NAMES, itertools.cycle(TARGETS), strict=False)]),
+)
 def test_devices_fifos_and_dangling_links_are_refused_and_not_opened(
     name: str, target: str, given: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

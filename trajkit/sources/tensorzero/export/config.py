@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tomllib
 from collections.abc import Mapping
@@ -57,8 +58,14 @@ def tools_of(text: str) -> dict[str, JsonObject]:
 
 def _tables(text: str, name: str) -> list[tuple[str, Mapping[str, Any]]]:
     """The tables inside a table of a configuration."""
-    try:
-        declared = tomllib.loads(text).get(name, {})
-    except tomllib.TOMLDecodeError:
-        return []
+    declared = _parsed(text).get(name, {})
     return [(key, value) for key, value in declared.items() if isinstance(value, dict)]
+
+
+@functools.lru_cache(maxsize=16)
+def _parsed(text: str) -> Mapping[str, Any]:
+    """Parse a configuration once for all that is read from it: that takes milliseconds."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return {}
