@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -184,6 +185,8 @@ def _serve(address: str, descriptor: str) -> NoReturn:
         importlib.import_module(name)
     globals()["_address"] = lambda: address
     process.subprocess = forking()  # type: ignore[attr-defined]
+    gc.collect()
+    gc.freeze()  # what is collected in a fork would be copied first
     module, arguments = _fork(socket.socket(fileno=int(descriptor)))
     sys.argv = [module or "trajkit", *arguments]
     code = 1
