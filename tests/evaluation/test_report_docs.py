@@ -21,6 +21,7 @@ def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
     assert found == set(re.findall(r"`(report\.(?:html|md|json))`", PAGE)) | {"charts"}
 
 
+@pytest.mark.full
 def test_the_python_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

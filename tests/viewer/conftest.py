@@ -59,7 +59,7 @@ def address(page_store: Path, many_store: Path) -> Iterator[str]:
 def visit(chromium: Any, address: str) -> Callable[..., AbstractContextManager[Opened]]:
     """Open a place of the page; it is there when the block begins.
 
-    All visits take turns in one window, which keeps its process: a new one costs a second and remembers nothing either.
+    Visits take turns in one window, because each new window starts a process.
     """
     page = chromium.new_context().new_page()
 
