@@ -33,13 +33,23 @@ class Opened:
         """Warnings and errors in the console, and exceptions."""
         self.asked: list[str] = []
         """What it asked for beside itself."""
-        page.on("console", lambda message: self._hear(message.type, message.text))
-        page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("request", lambda request: self.asked.append(request.url))
 
-    def _hear(self, kind: str, text: str) -> None:
-        if kind in ("warning", "error"):
-            self.said.append(text)
+    @contextmanager
+    def at(self, url: str) -> Iterator[Opened]:
+        """Go to an address, and listen to the page until the block ends."""
+        events = {
+            "console": lambda message: (
+                message.type in ("warning", "error") and self.said.append(message.text)
+            ),
+            "pageerror": lambda error: self.said.append(str(error)),
+            "request": lambda request: request.url != url and self.asked.append(request.url),
+        }
+        for name, hear in events.items():
+            self.page.on(name, hear)
+        self.page.goto(url)
+        yield self
+        for name, hear in events.items():
+            self.page.remove_listener(name, hear)
 
     def is_wider_than_its_window(self) -> bool:
         """Whether a reader has to scroll sideways."""
@@ -69,9 +79,7 @@ def opened(
     url = address.resolve().as_uri() if isinstance(address, Path) else address
     context = started.new_context(viewport=size, color_scheme=scheme)
     try:
-        found = Opened(context.new_page())
-        found.page.goto(url)
-        yield found
-        found.asked = [asked for asked in found.asked if asked != url]
+        with Opened(context.new_page()).at(url) as found:
+            yield found
     finally:
         context.close()

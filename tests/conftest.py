@@ -39,7 +39,12 @@ gc.disable()  # until all tests are collected: none of what that makes is garbag
 
 
 def pytest_collection_finish() -> None:
+    gc.freeze()  # every training collects all there is
     gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 class _ByFile(LoadFileScheduling):

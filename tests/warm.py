@@ -192,7 +192,8 @@ def _serve(address: str, descriptor: str) -> NoReturn:
         importlib.import_module(name)
     globals()["_address"] = lambda: address
     process.subprocess = forking()  # type: ignore[attr-defined]
-    gc.freeze()  # else each process looks through all of it for garbage, and copies it meanwhile
+    gc.collect()
+    gc.freeze()  # what is collected in a fork would be copied first
     module, arguments = _fork(socket.socket(fileno=int(descriptor)))
     sys.argv = [module or "trajkit", *arguments]
     code = 1

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "production.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.full
 def test_from_production_traffic_to_a_tuned_model(tmp_path: Path) -> None:
     (tmp_path / "trajkit.toml").touch()
     shutil.copy(ROOT / "bench" / "conversations.py", tmp_path)

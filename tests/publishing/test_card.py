@@ -15,6 +15,7 @@ from trajkit.publishing.contents import make_contents
 from trajkit.publishing.facts import facts_of, splits_of
 from trajkit.publishing.hub import Hub
 from trajkit.schema import Episode, Transition, message
+from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes
 
 
@@ -36,12 +37,25 @@ def store(folder: Path, text: str = "look") -> Path:
     return folder
 
 
-def test_the_metadata_is_what_the_hubs_library_reads(sides: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def repo(sides: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of the sample, with its card."""
+    folder = tmp_path_factory.mktemp("card") / "repo"
+    text = card(folder, sides, license="apache-2.0", languages=("en", "code"), tags=("robots",))
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def text(repo: Path) -> str:
+    return (repo / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_metadata_is_what_the_hubs_library_reads(text: str) -> None:
     from huggingface_hub import DatasetCard
 
-    text = card(tmp_path / "repo", sides, license="apache-2.0", languages=("en", "de"), tags=("robots",))
     data = DatasetCard(text).data
-    assert (data.license, data.language, data.pretty_name) == ("apache-2.0", ["en", "de"], "data")
+    assert (data.license, data.language, data.pretty_name) == ("apache-2.0", ["en", "code"], "data")
     assert data.tags == ["trajkit", "agent", "robots"]
     assert data.size_categories == ["1K<n<10K"]
     configs = data.to_dict()["configs"]
@@ -53,14 +67,12 @@ def test_the_metadata_is_what_the_hubs_library_reads(sides: Path, tmp_path: Path
     ]
 
 
-def test_it_says_how_the_data_was_made_split_and_compared(sides: Path, tmp_path: Path) -> None:
-    text = card(tmp_path / "repo", sides)
+def test_it_says_how_the_data_was_made_split_and_compared(text: str) -> None:
     for said in (
         "trajkit rollout babyai --variant baseline",
         "trajkit split ",
         "`train` was compared with `val`. No leak was found.",
         "trajkit pull me/data -o data",
-        "- **Licence: unknown.**",
         "| `action_executed` | varchar | The action that the environment executed",
         "nothing was found",
         "@misc{me-data,",
@@ -68,22 +80,24 @@ def test_it_says_how_the_data_was_made_split_and_compared(sides: Path, tmp_path:
         assert said in text
 
 
-def test_it_is_the_same_for_the_same_stores(sides: Path, tmp_path: Path) -> None:
-    assert card(tmp_path / "one", sides) == card(tmp_path / "two", sides)
+def test_it_is_the_same_for_the_same_stores(tmp_path: Path) -> None:
+    made = store(tmp_path / "store")
+    one, two = (card(tmp_path / name, made) for name in ("one", "two"))
+    assert one == two
+    assert "- **Licence: unknown.**" in one
 
 
-def test_it_names_no_path_of_this_machine(sides: Path, tmp_path: Path) -> None:
-    text = card(tmp_path / "repo", sides)
+def test_it_names_no_path_of_this_machine(sides: Path, repo: Path, text: str) -> None:
     assert str(sides) not in text
-    record = (tmp_path / "repo" / "trajkit.json").read_text()
+    record = (repo / "trajkit.json").read_text()
     assert str(sides.parent) not in text + record
 
 
-def test_it_says_what_was_played_again(tmp_path: Path) -> None:
-    replay("sample:babyai", tmp_path / "replayed", only_verified=True)
-    assert "55 of 55 episodes matched the environment exactly" in card(
-        tmp_path / "repo", tmp_path / "replayed"
-    )
+def test_it_says_what_was_played_again(sides: Path, tmp_path: Path) -> None:
+    n = len(open_dataset(sides / "val"))
+    replay(sides / "val", tmp_path / "replayed", only_verified=True)
+    said = f"{n} of {n} episodes matched the environment exactly"
+    assert said in card(tmp_path / "repo", tmp_path / "replayed")
 
 
 def test_it_counts_what_a_search_found_and_never_shows_it(tmp_path: Path) -> None:
@@ -108,8 +122,7 @@ def test_metadata_that_the_hub_would_refuse_is_told(wish: dict[str, Any], said: 
         check_wish(CardWish(repository="me/data", **wish))
 
 
-def test_the_hub_takes_the_card(hub: Hub, sides: Path, tmp_path: Path) -> None:
-    text = card(tmp_path / "repo", sides, license="apache-2.0", languages=("en", "code"), tags=("robots",))
+def test_the_hub_takes_the_card(hub: Hub, text: str) -> None:
     hub.check_card(text, "dataset")
     for wrong in (text.replace("1K<n<10K", "n>1B"), text.replace("- en\n", "- en-US\n")):
         assert wrong != text
@@ -125,7 +138,7 @@ def test_every_size_is_one_of_the_hubs(n_rows: int) -> None:
     assert size_category(n_rows) in json.loads(listed.read_text())
 
 
-def test_a_name_cannot_break_the_metadata(sides: Path, tmp_path: Path) -> None:
+def test_a_name_cannot_break_the_metadata(tmp_path: Path) -> None:
     from huggingface_hub import DatasetCard
 
     name = 'a: b --- "c" | `d` <script>'

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import click
+import pytest
 
 from tests.pages import printed
 from tests.publishing.hub_standin import TOKEN, HubStandin
@@ -22,6 +23,7 @@ def command_of(name: str) -> click.Command:
     return command
 
 
+@pytest.mark.full
 def test_the_page_prints_what_is_shown(standin: HubStandin, tmp_path: Path) -> None:
     standin.user = "me"
     split("sample:babyai", tmp_path / "stores" / "split", ratio={"train": 0.8, "val": 0.2})

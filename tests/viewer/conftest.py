@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser import DESKTOP, Opened, browser, opened
+from tests.browser import DESKTOP, Opened, browser
 from tests.viewer.page_episodes import episodes, many
 from trajkit.store.writer import write_episodes
 from trajkit.viewer.server import PageServer
@@ -57,11 +57,19 @@ def address(page_store: Path, many_store: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def visit(chromium: Any, address: str) -> Callable[..., AbstractContextManager[Opened]]:
-    """Open a place of the page; it is there when the block begins."""
+    """Open a place of the page; it is there when the block begins.
+
+    Visits take turns in one window, because each new window starts a process.
+    """
+    page = chromium.new_context().new_page()
 
     @contextmanager
-    def go(place: str = "#/", **how: Any) -> Iterator[Opened]:
-        with opened(chromium, address + place, **{"size": DESKTOP, **how}) as found:
+    def go(place: str = "#/", *, size: dict[str, int] = DESKTOP, scheme: str = "light") -> Iterator[Opened]:
+        page.goto(f"{address}page/theme.js")
+        page.evaluate("localStorage.clear()")
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=scheme, reduced_motion="null")
+        with Opened(page).at(address + place) as found:
             shown(found, place)
             yield found
 

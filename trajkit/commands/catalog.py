@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import keyword
@@ -27,6 +28,7 @@ class Group(click.Group):
         return list(self.commands)
 
 
+@functools.cache
 def load(name: str) -> click.Command | None:
     """Import a command, as a group where it has parts; None when there is none of that name."""
     if name not in COMMANDS:

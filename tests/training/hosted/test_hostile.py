@@ -10,9 +10,9 @@ import json
 import os
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -238,23 +238,10 @@ def test_two_folders_at_once_make_one_job_while_the_listing_lags(service: FakeOp
     service.lag_s = 3600.0
     service.statuses = ["running"]
     words = ["sft", "openai", "--profile", "openai", "--train", "episodes", "--val-fraction", "0"]
-    asked = [
-        sys.executable,
-        "-m",
-        "trajkit",
-        *words,
-        "--tokenizer",
-        "estimate",
-        "--yes",
-        "--detach",
-        "--runs",
-    ]
-    running = [
-        subprocess.Popen([*asked, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for folder in ("first", "second")
-    ]
-    said = [process.communicate(timeout=120) for process in running]
-    assert [process.returncode for process in running] == [0, 0], said
+    words += ["--tokenizer", "estimate", "--yes", "--detach", "--runs"]
+    with ThreadPoolExecutor() as both:
+        done = list(both.map(lambda folder: command(*words, folder), ("first", "second")))
+    assert [each.returncode for each in done] == [0, 0], done
     assert (len(service.jobs), service.calls.count(CREATE), service.calls.count(UPLOAD)) == (1, 1, 1)
     remotes = [Remote.of(next(Runs(Path(folder)).all())).state for folder in ("first", "second")]
     assert [state.remote_id for state in remotes if state is not None] == ["ftjob-1", "ftjob-1"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.matrix import daily
 from tests.training.hosted.openai_server import KEY, LOSSES, FakeOpenAI
 from trajkit._core.lock import locked
@@ -326,12 +325,8 @@ def test_a_job_can_be_halted_resumed_and_cancelled_from_another_process(
 ) -> None:
     service.statuses = ["running", "a status that nobody knew"]
     assert sft("--yes", "--detach") == 0
-
-    def jobs(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "trajkit", "jobs", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
-
-    assert "running" in jobs("pause").stdout  # the only one that is really another: they take long to start
+    other = warm.trajkit(["jobs", "pause"], Path.cwd(), dict(os.environ))
+    assert "running" in other.stdout
     assert service.jobs["ftjob-1"]["status"] == "paused"
     assert run(["jobs", "show"]) == 0
     assert "(paused, halted)" in capsys.readouterr().out

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.tiny import make_tiny
 from trajkit.errors import DataError, RequestError
 from trajkit.schema import Episode, Transition, message
@@ -67,10 +68,13 @@ def ready(tmp_path: Path, base: str, stores: Callable[..., Path]) -> Callable[..
     return make
 
 
+@pytest.mark.parametrize(
+    "starting", [warm.forking(), pytest.param(subprocess, marks=pytest.mark.full)], ids=["forked", "anew"]
+)
 def test_a_job_is_trained_in_its_own_process(
-    ready: Callable[..., tuple[Runs, Prepared]], monkeypatch: pytest.MonkeyPatch
+    ready: Callable[..., tuple[Runs, Prepared]], monkeypatch: pytest.MonkeyPatch, starting: Any
 ) -> None:
-    monkeypatch.setattr("trajkit.stack.process.subprocess", subprocess)  # elsewhere it is forked
+    monkeypatch.setattr("trajkit.stack.process.subprocess", starting)
     runs, prepared = ready()
     job = prepared.job
     assert (job.job_id, job.status) == ("tiny-train", JobStatus.PREPARED)

@@ -10,6 +10,7 @@ from trajkit.commands.request import recipe
 from trajkit.errors import RequestError
 from trajkit.formats import format_named
 from trajkit.formats.base import SftFormat, Training, Unit
+from trajkit.store.dataset import open_dataset
 from trajkit.training.local.recipe import LocalRecipe
 from trajkit.training.local.settings import preset_fields, presets, read_settings
 
@@ -106,7 +107,9 @@ def test_options_go_before_the_file_and_the_file_before_the_preset(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.yaml").write_text(yaml.safe_dump({"base_model": base, "lora_r": 3, "sequence_len": 5000}))
-    common = ["--train", "sample:babyai", "--dry-run", "--preset", "llama", "--config", "train.yaml"]
+    head = open_dataset("sample:babyai").where("purpose = 'train'").limit(4)
+    head.save(Path("few"))
+    common = ["--train", "few", "--dry-run", "--preset", "llama", "--config", "train.yaml"]
     assert run(["sft", "local", *common, "--lora-alpha", "7"]) == 0
     plan = capsys.readouterr().err
     assert "LoRA of rank 3, alpha 7" in plan

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.tiny import make_tiny
 from trajkit.errors import TrainingError
 from trajkit.formats.tokenizer import ChatTemplate
@@ -20,44 +20,6 @@ from trajkit.training.local.shortage import halved, out_of_memory
 from trajkit.training.local.tokenised import Limit, tokenise
 
 ROOT = Path(__file__).parents[3]
-
-TRAIN = """
-import json, resource, sys, warnings
-from pathlib import Path
-from trajkit.errors import TrainingError
-from trajkit.training.local.preference_recipe import KtoRecipe
-from trajkit.training.local.recipe import LocalRecipe
-from trajkit.training.local.train import train
-
-folder = Path(sys.argv[1])
-started = {"per_device_train_batch_size": 64, "max_steps": 2, "num_threads": 1}
-
-
-def run(name, **recipe):
-    told = []
-    try:
-        done = train(str(folder / "base"), folder / "rows.arrow", folder / name,
-                     LocalRecipe(**{**started, **recipe}), workspace=folder / f"work-{name}",
-                     on_message=told.append)
-    except TrainingError as error:
-        return {"error": error.message, "hint": error.hint}
-    return {**done.model_dump(mode="json"), "told": told}
-
-
-def limit(kind, n_bytes):
-    resource.setrlimit(kind, (n_bytes, resource.RLIM_INFINITY))
-
-
-# what the libraries take once is taken before the limit is set
-run("warm", max_steps=1, per_device_train_batch_size=1)
-in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-limit(resource.RLIMIT_AS, in_use + 200_000_000)
-found = {"memory": run("memory"), "spared": run("spared", auto_batch=True)}
-limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
-limit(resource.RLIMIT_FSIZE, 100_000)
-found["disk"] = run("disk", max_steps=1, per_device_train_batch_size=1)
-print(json.dumps(found))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -79,17 +41,12 @@ def found(folder: Path) -> dict[str, dict[str, Any]]:
     """What trainings say with 200 MB more than the libraries take, and with no file above 100 kB."""
     if not sys.platform.startswith("linux"):
         pytest.skip("RLIMIT_AS holds on Linux only")
-    done = subprocess.run(
-        [sys.executable, "-c", TRAIN, str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "MALLOC_ARENA_MAX": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    said: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    told = folder / "told"
+    told.touch()
+    streams = ("/dev/null", str(told), str(told))
+    process = warm.Forked("tests.training.local.short_of_memory", [str(folder)], ROOT, os.environ, streams)
+    assert process.wait() == 0, told.read_text()[-2000:]
+    said: dict[str, dict[str, Any]] = json.loads((folder / "found.json").read_text())
     return said
 
 

@@ -108,7 +108,8 @@ def test_rewards_that_have_nothing_to_do_with_the_answers_do_not_make_it_better(
     assert max(measured) < measured[0] + 0.25
 
 
-@pytest.mark.parametrize("algorithm", daily(["ppo", "awr", "gigpo", "rloo", "reinforce"], 1))
+@pytest.mark.full
+@pytest.mark.parametrize("algorithm", ["ppo", "awr", "gigpo", "rloo", "reinforce"])
 def test_every_algorithm_learns(run: Run, algorithm: str) -> None:
     trained = run(algorithm=algorithm, iterations=8, seeds_per_iteration=8, eval_every=8)
     assert trained.success is not None
