@@ -9,11 +9,11 @@ conversations   rows of 200 to 2,000 tokens, of which one in seven is learned
 episodes        the steps of agents that write their history into one message: the rows of an episode have
                 instructions and history in common, then 20 tokens of their own and an answer of 20 tokens
 
-`tokens/s` are tokens of the rows by the median time of a step, the first five left out. `utilisation` is the
-share of the GPU's dense bf16 rate (`--tflops`) that these tokens need: 4 operations for each weight of the
-layers (forward, and backward to the inputs: the base is frozen) and 12 for each pair of attention and
-dimension; what is recomputed does not count (Chowdhery et al. 2022, "PaLM", appendix B). `loss` is the mean
-of the epoch.
+`tokens/s` are tokens of the rows by the median time of a step, the first third (at most five) left out.
+`utilisation` is the share of the GPU's dense bf16 rate (`--tflops`) that these tokens need: 4 operations for
+each weight of the layers (forward, and backward to the inputs: the base is frozen) and 12 for each pair of
+attention and dimension; what is recomputed does not count (Chowdhery et al. 2022, "PaLM", appendix B). `loss`
+is the mean of the epoch.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def trajkit(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.N
         workspace=folder / "work",
         on_step=lambda step: at.append(time.perf_counter()),
     )
-    return Done(statistics.median(np.diff(at)[SKIPPED:]), done.n_steps, done.train_loss)
+    return Done(_middle(at), done.n_steps, done.train_loss)
 
 
 def trl(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> Done:
@@ -183,7 +183,13 @@ def trl(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Names
     )
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    return Done(statistics.median(np.diff(at)[SKIPPED:]), len(losses), statistics.fmean(losses))
+    return Done(_middle(at), len(losses), statistics.fmean(losses))
+
+
+def _middle(at: list[float]) -> float:
+    """Median time of a step, without the first ones, in which kernels are compiled."""
+    times = np.diff(at)
+    return float(np.median(times[min(SKIPPED, len(times) // 3) :]))
 
 
 def _n_rows(rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> int:
