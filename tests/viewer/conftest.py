@@ -62,11 +62,13 @@ def visit(chromium: Any, address: str) -> Callable[..., AbstractContextManager[O
     Visits take turns in one window, because each new window starts a process.
     """
     page = chromium.new_context().new_page()
+    devtools = page.context.new_cdp_session(page)
 
     @contextmanager
     def go(place: str = "#/", *, size: dict[str, int] = DESKTOP, scheme: str = "light") -> Iterator[Opened]:
-        page.goto(f"{address}page/theme.js")
-        page.evaluate("localStorage.clear()")
+        page.goto("about:blank")  # else another place of the page is shown without loading it
+        kept = {"origin": address.rstrip("/"), "storageTypes": "local_storage"}
+        devtools.send("Storage.clearDataForOrigin", kept)
         page.set_viewport_size(size)
         page.emulate_media(color_scheme=scheme, reduced_motion="null")
         with Opened(page).at(address + place) as found:

@@ -16,7 +16,7 @@ from trajkit.training.local.recipe import LocalRecipe
 from trajkit.training.local.train import train
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
 VOCABULARY, CAPACITY = 512, 256
 
