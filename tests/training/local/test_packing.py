@@ -49,6 +49,6 @@ def test_lines_that_share_have_every_row_once_and_are_no_more(rows: list[list[in
     assert batch["input_ids"].shape[1] <= capacity
     assert batch["weights"].sum() == sum(map(len, rows)) - len(rows)  # the first token of a row has none
     assert len(found) <= len(pack([len(row) for row in rows], capacity))
-    for line in found:  # each row is the path that leads to one of its tokens
+    for line in found:  # rows that begin alike are neighbours
         paths = [rows[number] for number in line]
         assert paths == sorted(paths)

@@ -109,9 +109,12 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
     if recipe.fsdp:
         begin_sharded()
     model = load_base(places.base, recipe)
-    for module in model.modules():
-        if precision(recipe) != "fp32" and hasattr(module, "cast_input_dtype_enabled"):
-            module.cast_input_dtype_enabled = False  # else peft stores each layer's input again, in 32 bits
+    if (
+        precision(recipe) != "fp32"
+    ):  # autocast converts: peft would store each layer's input again, in 32 bits
+        for module in model.modules():
+            if hasattr(module, "cast_input_dtype_enabled"):
+                module.cast_input_dtype_enabled = False
     n_weights, n_trainable = count(model)
     set_threads(recipe, n_weights)
     shares = recipe.packing and can_share(model.config)
