@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -27,11 +26,7 @@ PLAYED = ("--task", "goto", "--max-steps", "4")
 
 @pytest.fixture(autouse=True)
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The stand-in as `vllm` on PATH, and an empty folder to work in."""
-    monkeypatch.chdir(tmp_path)
-    path = vllm_stand_in.command(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
-    return path
+    return vllm_stand_in.on_path(tmp_path, monkeypatch)
 
 
 def adapter(folder: Path) -> str:

@@ -22,11 +22,7 @@ from trajkit.stack.vllm_command import program_of, serve_arguments
 
 @pytest.fixture(autouse=True)
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The stand-in as `vllm` on PATH, and an empty folder to work in."""
-    monkeypatch.chdir(tmp_path)
-    path = vllm_stand_in.command(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
-    return path
+    return vllm_stand_in.on_path(tmp_path, monkeypatch)
 
 
 def started(*arguments: str, command: str = "vllm serve", key: SecretStr | None = None) -> Vllm:

@@ -18,12 +18,23 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the stand-in's own process starts without it
+    import pytest
 
 _BLOCK = 16
 """Tokens of a block of the prefix cache."""
 _END = 256
 """The token that ends a turn."""
+
+
+def on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put the stand-in on PATH as `vllm`, and work in this empty folder."""
+    monkeypatch.chdir(folder)
+    path = command(folder / "bin")
+    monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
+    return path
 
 
 def command(folder: Path) -> Path:
