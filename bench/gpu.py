@@ -2,30 +2,34 @@
 
     python bench/gpu.py [--shape qwen3-0.6b] [--layers N] [--length 4096] [--lines 4] [--tokens 400000]
 
-All train a LoRA of rank 16 in bf16 for one epoch, each setting in a process of its own. A batch has `--lines`
-lines of `--length` tokens, or as many rows as fill them. There are two kinds of rows:
+Most train a LoRA of rank 16 in bf16, all for one epoch, each setting in a process of its own. A batch has
+`--lines` lines of `--length` tokens, or as many rows as fill them. There are three kinds of rows:
 
 conversations   rows of 200 to 2,000 tokens, of which one in seven is learned
 episodes        the steps of agents that write their history into one message: the rows of an episode have
                 instructions and history in common, then 20 tokens of their own and an answer of 20 tokens
+pairs           prompts of 600 tokens, each with two completions of 40 tokens, for `dpo local` and `kto local`
 
 `tokens/s` are tokens of the rows by the median time of a step, the first third (at most five) left out.
 `utilisation` is the share of the GPU's dense bf16 rate (`--tflops`) that these tokens need: 4 operations for
 each weight of the layers (forward, and backward to the inputs: the base is frozen) and 12 for each pair of
-attention and dimension; what is recomputed does not count (Chowdhery et al. 2022, "PaLM", appendix B). `loss`
-is the mean of the epoch.
+attention and dimension (6 where all weights are trained); what is recomputed does not count, nor what the
+reference model of preferences computes (Chowdhery et al. 2022, "PaLM", appendix B). `loss`
+is the mean of the epoch. How long a setting took in all, compilation included, is told on stderr.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import multiprocessing
+import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,13 +56,30 @@ SETTINGS = {
     "trajkit, packed, liger": Setting(
         "trajkit", "conversations", {"packing": True, "use_liger_kernel": True}
     ),
+    "trajkit, packed, compiled": Setting(
+        "trajkit", "conversations", {"packing": True, "torch_compile": True}
+    ),
+    "trajkit, packed, liger, compiled": Setting(
+        "trajkit", "conversations", {"packing": True, "use_liger_kernel": True, "torch_compile": True}
+    ),
     "trl": Setting("trl", "conversations", {}),
     "trl, liger": Setting("trl", "conversations", {"use_liger_kernel": True}),
     "trl, packed, liger": Setting("trl", "conversations", {"packing": True, "use_liger_kernel": True}),
+    "trl, packed, liger, compiled": Setting(
+        "trl", "conversations", {"packing": True, "use_liger_kernel": True, "torch_compile": True}
+    ),
     "trajkit, episodes": Setting("trajkit", "episodes", {"packing": True}),
     "trajkit, episodes, liger": Setting("trajkit", "episodes", {"packing": True, "use_liger_kernel": True}),
+    "trajkit, episodes, compiled": Setting("trajkit", "episodes", {"packing": True, "torch_compile": True}),
     "trl, episodes, liger": Setting("trl", "episodes", {"packing": True, "use_liger_kernel": True}),
-    "trajkit, 4 bits": Setting("trajkit", "conversations", {"packing": True, "load_in": "4bit"}),
+    "trajkit, 4 bits": Setting(
+        "trajkit", "conversations", {"packing": True, "use_liger_kernel": True, "load_in": "4bit"}
+    ),
+    "trajkit, all weights": Setting(
+        "trajkit", "conversations", {"packing": True, "use_liger_kernel": True, "lora": None}
+    ),
+    "trajkit, dpo": Setting("dpo", "pairs", {}),
+    "trajkit, kto": Setting("kto", "pairs", {}),
 }
 
 
@@ -89,6 +110,19 @@ def episodes(n_tokens: int, n_vocabulary: int, n_steps: int = 16) -> Rows:
     return found
 
 
+def pairs(n_tokens: int, n_vocabulary: int) -> Rows:
+    """Two rows for each prompt: with the completion that is chosen, and with the one that is not."""
+    random = np.random.default_rng(0)
+    found: Rows = []
+    learned = np.arange(640) >= 600
+    while n_tokens > 0:
+        prompt = random.integers(n_vocabulary, size=600)
+        for _ in ("chosen", "rejected"):
+            found.append((np.concatenate([prompt, random.integers(n_vocabulary, size=40)]), learned))
+        n_tokens -= 2 * 640
+    return found
+
+
 class Done(NamedTuple):
     """What a training came to."""
 
@@ -110,14 +144,7 @@ def trajkit(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.N
     with pa.OSFile(str(folder / "rows.arrow"), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
         writer.write_table(table)
     recipe = LocalRecipe.model_validate(
-        {
-            "num_train_epochs": 1,
-            "per_device_train_batch_size": _n_rows(rows, options, asked),
-            "learning_rate": RATE,
-            "max_length": asked.length,
-            "gradient_checkpointing": asked.checkpoints,
-            **options,
-        }
+        _recipe(asked) | {"per_device_train_batch_size": _n_rows(rows, options, asked), **options}
     )
     at = [time.perf_counter()]
     done = train(
@@ -125,6 +152,66 @@ def trajkit(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.N
         folder / "rows.arrow",
         folder / "tuned",
         recipe,
+        workspace=folder / "work",
+        on_step=lambda step: at.append(time.perf_counter()),
+    )
+    return Done(_middle(at), done.n_steps, done.train_loss)
+
+
+def _recipe(asked: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "num_train_epochs": 1,
+        "learning_rate": RATE,
+        "max_length": asked.length,
+        "gradient_checkpointing": asked.checkpoints,
+    }
+
+
+def dpo(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> Done:
+    """The training that `trajkit dpo local` starts."""
+    split = [(row[~learned], row[learned]) for row, learned in rows]
+    columns = {
+        "prompt_ids": [prompt for prompt, _ in split[::2]],
+        "chosen_ids": [completion for _, completion in split[::2]],
+        "rejected_ids": [completion for _, completion in split[1::2]],
+    }
+    return _preferences("dpo", columns, folder, max(1, _n_rows(rows, options, asked) // 2), options, asked)
+
+
+def kto(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> Done:
+    """The training that `trajkit kto local` starts."""
+    columns = {
+        "prompt_ids": [row[~learned] for row, learned in rows],
+        "completion_ids": [row[learned] for row, learned in rows],
+        "label": [number % 2 == 0 for number in range(len(rows))],
+    }
+    return _preferences("kto", columns, folder, max(2, _n_rows(rows, options, asked)), options, asked)
+
+
+def _preferences(
+    method: str,
+    columns: dict[str, list[Any]],
+    folder: Path,
+    n_rows: int,
+    options: dict[str, Any],
+    asked: argparse.Namespace,
+) -> Done:
+    from trajkit.training.local.preference_recipe import RECIPES
+    from trajkit.training.local.preference_tokens import SCHEMAS
+    from trajkit.training.local.preference_train import train_preference
+
+    schema = SCHEMAS[method]
+    with pa.OSFile(str(folder / "rows.arrow"), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        writer.write_table(pa.table(columns, schema=schema))
+    fields = _recipe(asked) | {"per_device_train_batch_size": n_rows, **options}
+    at = [time.perf_counter()]
+    done = train_preference(
+        asked.folder,
+        folder / "rows.arrow",
+        folder / "tuned",
+        RECIPES[method].model_validate(fields),
+        method=method,
+        tokenizer=asked.folder,
         workspace=folder / "work",
         on_step=lambda step: at.append(time.perf_counter()),
     )
@@ -206,10 +293,10 @@ def measure(name: str, asked: argparse.Namespace) -> dict[str, float]:
 
     setting = SETTINGS[name]
     config = transformers.AutoConfig.from_pretrained(asked.folder)
-    make = {"conversations": conversations, "episodes": episodes}[setting.rows]
+    make = {"conversations": conversations, "episodes": episodes, "pairs": pairs}[setting.rows]
     rows = make(asked.tokens, config.vocab_size)
     with tempfile.TemporaryDirectory() as folder:
-        run = {"trajkit": trajkit, "trl": trl}[setting.program]
+        run = {"trajkit": trajkit, "trl": trl, "dpo": dpo, "kto": kto}[setting.program]
         done = run(Path(folder), rows, setting.options, asked)
     n_tokens, n_learned = (sum(int(each[i].sum() if i else len(each[0])) for each in rows) for i in (0, 1))
     tokens_per_s = n_tokens / (done.seconds * done.n_steps)
@@ -218,8 +305,9 @@ def measure(name: str, asked: argparse.Namespace) -> dict[str, float]:
     n_head = model.get_output_embeddings().weight.numel()
     n_layers = sum(each.numel() for each in model.model.layers.parameters())
     width = config.num_attention_heads * getattr(config, "head_dim", 0) * config.num_hidden_layers
-    pairs = sum(len(row) ** 2 / 2 for row, _ in rows)
-    operations = 4 * (n_tokens * n_layers + n_learned * n_head) + 12 * pairs * width
+    n_attended = sum(len(row) ** 2 / 2 for row, _ in rows)
+    per_weight = 6 if setting.options.get("lora", asked) is None else 4
+    operations = per_weight * (n_tokens * n_layers + n_learned * n_head) + 12 * n_attended * width
     utilisation = operations / n_tokens * tokens_per_s / (asked.tflops * 1e12)
     on_gpu = torch.cuda.is_available()
     return {
@@ -233,51 +321,96 @@ def measure(name: str, asked: argparse.Namespace) -> dict[str, float]:
     }
 
 
+def write_model(shape: str, asked: argparse.Namespace) -> None:
+    """Write the random model; on a GPU its weights are drawn faster."""
+    import torch
+
+    from trajkit import random_model
+
+    on_gpu = torch.cuda.is_available()
+    print(f"\n{shape}, {asked.layers or 'all'} layers, batches of {asked.lines} x {asked.length:,} tokens")
+    machine = torch.cuda.get_device_name() if on_gpu else "no GPU"
+    print(f"{machine}, {platform.machine()}, torch {torch.__version__}\n", flush=True)
+    with torch.device("cuda" if on_gpu else "cpu"):
+        random_model(shape, output=asked.folder, layers=asked.layers or None)
+
+
+def apart(run: Callable[..., Any], *arguments: Any, limit_s: float) -> Any:
+    """Return what a function returns in a process of its own, or why it failed as text.
+
+    The process is forked, so that imports, which take seconds, are done once, unless one of them used the GPU.
+    """
+    import torch
+
+    context = multiprocessing.get_context("spawn" if torch.cuda.is_initialized() else "fork")
+    ours, theirs = context.Pipe(duplex=False)
+    began = time.perf_counter()
+    process = context.Process(target=_send, args=(theirs, run, *arguments))
+    process.start()
+    theirs.close()
+    try:
+        found = ours.recv() if ours.poll(limit_s) else f"failed: not done after {limit_s:.0f} s"
+    except EOFError:
+        found = "failed: its process ended"
+    process.join(1)
+    process.kill()
+    process.join()
+    print(f"{arguments[0]}: {time.perf_counter() - began:.0f} s in all", file=sys.stderr, flush=True)
+    return found
+
+
+def _send(goal: Any, run: Callable[..., Any], *arguments: Any) -> None:
+    try:
+        goal.send(run(*arguments))
+    except BaseException as error:  # noqa: BLE001 - a failed setting is a line of the table
+        traceback.print_exc()
+        goal.send(f"failed: {type(error).__name__}: {error}".splitlines()[0][:300])
+
+
 def main() -> int:
     """Measure each setting."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shape", default="qwen3-0.6b")
+    parser.add_argument("--shape", default="qwen3-0.6b", help="several are separated by ','")
     parser.add_argument("--layers", type=int, default=0, help="0: all that the shape has")
     parser.add_argument("--length", type=int, default=4096)
     parser.add_argument("--lines", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=400_000)
     parser.add_argument("--checkpoints", action="store_true", help="gradient checkpointing")
     parser.add_argument("--tflops", type=float, default=989.0, help="of the GPU; an H100's by its data sheet")
-    parser.add_argument("--settings", default="", help="names separated by ';'")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    parser.add_argument("--settings", default=";".join(SETTINGS), help="names separated by ';'")
+    parser.add_argument("--limit", type=float, default=1200, help="seconds that a setting may take")
     asked = parser.parse_args()
-    if asked.one:
-        print(json.dumps(measure(asked.one, asked)))
-        return 0
-    import torch
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking for a GPU leaves this process fit to fork
+    import datasets  # noqa: F401
+    import peft  # noqa: F401
+    from transformers import Trainer  # noqa: F401
+    from trl import DPOTrainer, KTOTrainer, SFTTrainer  # noqa: F401
 
-    from trajkit import random_model
+    import trajkit.training.local.preference_train
+    import trajkit.training.local.train  # noqa: F401
 
-    machine = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    print(
-        f"{asked.shape}, {asked.layers or 'all'} layers, batches of {asked.lines} x {asked.length:,} tokens"
-    )
-    print(f"{machine}, {platform.machine()}, torch {torch.__version__}\n", flush=True)
-    print("| setting | tokens/s | learned tokens/s | GB | utilisation | s a step | steps | loss |")
-    print("|---|---|---|---|---|---|---|---|", flush=True)
     is_well = True
-    with tempfile.TemporaryDirectory() as folder:
-        random_model(asked.shape, output=f"{folder}/model", layers=asked.layers or None)
-        for name in asked.settings.split(";") if asked.settings else SETTINGS:
-            command = [sys.executable, *sys.argv, "--one", name, "--folder", f"{folder}/model"]
-            done = subprocess.run(command, check=False, capture_output=True, text=True)
-            if done.returncode:
+    for shape in asked.shape.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            asked.folder = f"{folder}/model"
+            failed = apart(write_model, shape, asked, limit_s=asked.limit)
+            if failed:
                 is_well = False
-                print(f"| {name} | failed: {' '.join(done.stderr.splitlines()[-1:])[:300]} |", flush=True)
-                print(done.stderr[-3000:], file=sys.stderr)
+                print(f"{shape} {failed}", flush=True)
                 continue
-            found = json.loads(done.stdout.splitlines()[-1])
-            rates = f"{found['tokens_per_s']:,.0f} | {found['learned_per_s']:,.0f} | {found['gb']:.1f}"
-            times = f"{found['utilisation']:.0%} | {found['seconds']:.3f} | {found['n_steps']}"
-            print(f"| {name} | {rates} | {times} | {found['loss']:.3f} |", flush=True)
+            print("| setting | tokens/s | learned tokens/s | GB | utilisation | s a step | steps | loss |")
+            print("|---|---|---|---|---|---|---|---|", flush=True)
+            for name in asked.settings.split(";"):
+                found = apart(measure, name, asked, limit_s=asked.limit)
+                if isinstance(found, str):
+                    is_well = False
+                    print(f"| {name} | {found} |", flush=True)
+                    continue
+                rates = f"{found['tokens_per_s']:,.0f} | {found['learned_per_s']:,.0f} | {found['gb']:.1f}"
+                times = f"{found['utilisation']:.0%} | {found['seconds']:.3f} | {found['n_steps']}"
+                print(f"| {name} | {rates} | {times} | {found['loss']:.3f} |", flush=True)
     return 0 if is_well else 1
 
 

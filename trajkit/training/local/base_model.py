@@ -80,7 +80,13 @@ def load_base(base: str, recipe: LocalRecipe) -> Any:
         model = pretrained(transformers.AutoModelForCausalLM, base, **options)
     except (OSError, ValueError) as error:
         raise _no_model(base, error) from error
-    return model if recipe.lora is None else _with_adapter(model, recipe.lora)
+    model = model if recipe.lora is None else _with_adapter(model, recipe.lora)
+    if recipe.torch_compile:
+        layer = need("transformers.modeling_layers", extra="local").GradientCheckpointingLayer
+        for module in model.modules():
+            if isinstance(module, layer):  # all have the same code, which is compiled once
+                module.compile()
+    return model
 
 
 def measured(base: str, recipe: LocalRecipe) -> Sizes:

@@ -107,6 +107,8 @@ class LocalRecipe(Model):
     """Quantise the base model (QLoRA, Dettmers et al. 2023); on a GPU only."""
     use_liger_kernel: bool = False
     """Fused kernels of the package liger-kernel for norms, rotations and activations; on a GPU only."""
+    torch_compile: bool = False
+    """Compile each layer of the model: a slower first step, then fewer and larger kernels."""
     gradient_checkpointing: bool = False
     """Recompute activations instead of storing them."""
     eval_steps: Positive | None = None
@@ -191,6 +193,8 @@ def _unfit_for_fsdp(recipe: LocalRecipe) -> str | None:
     """Return a setting whose tensors cannot be shared out to several processes; None for none."""
     if recipe.load_in is not None:
         return f"load_in={recipe.load_in}"
+    if recipe.torch_compile:
+        return "torch_compile"
     if recipe.lora is not None and recipe.lora.use_dora:
         return "lora.use_dora"
     if recipe.play is not None:

@@ -43,6 +43,7 @@ _SAME = (
     "warmup_steps",
     "max_steps",
     "eval_steps",
+    "torch_compile",
     "gradient_checkpointing",
     "early_stopping_patience",
     "seed",

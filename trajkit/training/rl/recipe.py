@@ -20,6 +20,7 @@ _SMALL, _SMALL_RATE, _LARGE_RATE = 10_000_000, 2e-3, 2e-5
 _NOT_HERE = {
     "packing": False,
     "group_by_length": False,
+    "torch_compile": False,
     "max_steps": None,
     "eval_steps": None,
     "num_train_epochs": 3,
