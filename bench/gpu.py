@@ -338,7 +338,7 @@ def write_model(shape: str, asked: argparse.Namespace) -> None:
 def apart(run: Callable[..., Any], *arguments: Any, limit_s: float) -> Any:
     """Return what a function returns in a process of its own, or why it failed as text.
 
-    The process is forked, so that imports, which take seconds, are done once, unless one of them used the GPU.
+    The process is forked, so that imports are done once, unless one of them used the GPU.
     """
     import torch
 

@@ -1,6 +1,7 @@
 """Reinforcement learning by playing: TRL's GRPOTrainer with environment_factory, and `rl local`, in one run.
 
     python bench/rl.py [--iterations 3] [--rounds 2] [--threads 1]
+    python bench/rl.py --shape qwen3-0.6b [--layers N] [--iterations 2]
 
 Both train the same network, `sample:tiny-base`, by GRPO on the task goto of BabyAI: an iteration is 8
 attempts at each of 4 seeds and 4 steps of the optimizer, with LoRA of the same rank and learning rate,
@@ -19,6 +20,11 @@ has no more tokens than in trajkit, and activations are not computed twice. traj
 
 Environment steps per second are those of whole iterations, playing and learning. Learned tokens are those
 that the model drew, per second in which a program does not play. There is no bound.
+
+With `--shape` a model of a real shape with random weights plays, on a GPU where there is one, and trajkit
+alone: 32 attempts of 8 steps in an iteration, answers of 8 tokens, and random rewards, so that there is
+something to learn. `gap` is how much the log-probability of a token differs between the program that draws it
+and the one that trains it, in nats.
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +204,9 @@ def trl(folder: Path, base: Path, n_iterations: int) -> dict[str, float]:
     return {**found, "wall_s": time.perf_counter() - begun, "steps": Robot.n_steps}
 
 
-def trajkit(folder: Path, n_iterations: int) -> dict[str, float]:
+def trajkit(
+    folder: Path, n_iterations: int, base: str = BASE, play: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, float]:
     """Train with trajkit; the same numbers."""
     import peft  # noqa: F401 - not part of what is timed
 
@@ -217,6 +225,7 @@ def trajkit(folder: Path, n_iterations: int) -> dict[str, float]:
                 "function": "act",
                 "variant": "baseline",
                 "max_new_tokens": ANSWER,
+                **(play or {}),
             },
             "lora": {"r": RANK, "lora_alpha": 2 * RANK},
             "iterations": n_iterations,
@@ -224,6 +233,7 @@ def trajkit(folder: Path, n_iterations: int) -> dict[str, float]:
             "num_generations": N_ATTEMPTS,
             "minibatches": N_UPDATES,
             "learning_rate": RATE,
+            **more,
         }
     )
     events: list[dict[str, Any]] = []
@@ -235,10 +245,10 @@ def trajkit(folder: Path, n_iterations: int) -> dict[str, float]:
     trainer_class()  # what it is made from takes seconds to import
     begun = time.perf_counter()
     train_rl(
-        BASE,
+        base,
         folder / "tuned",
         recipe,
-        tokenizer=model_path(BASE),
+        tokenizer=model_path(base),
         workspace=folder / "work",
         tell=events.append,
         keep=keep,
@@ -250,7 +260,46 @@ def trajkit(folder: Path, n_iterations: int) -> dict[str, float]:
         "played_s": sum(each["played_s"] for each in rounds),
         "steps": sum(each["n_steps"] for each in rounds),
         "tokens": sum(n_drawn),
+        "gap": statistics.fmean(each["drift"] for each in rounds),
+        "last_s": rounds[-1]["seconds"],
+        "last_played_s": rounds[-1]["played_s"],
+        "last_steps": rounds[-1]["n_steps"],
     }
+
+
+def at_size(shape: str, layers: int, n_iterations: int) -> None:
+    """Train a random model of a real shape, and print what the last iteration took."""
+    import torch
+
+    from trajkit import random_model
+    from trajkit.training.rl import round as played_round
+
+    sys.path.insert(0, str(ROOT / "recipes" / "environments"))
+    gaps: list[float] = []
+    correct = played_round.correction
+
+    def correction(now: Any, drawn: Any, mask: Any, recipe: Any) -> Any:
+        gaps.append(float(((now - drawn).abs() * mask).max()))
+        return correct(now, drawn, mask, recipe)
+
+    played_round.correction = correction
+    on_gpu = torch.cuda.is_available()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        with torch.device("cuda" if on_gpu else "cpu"):
+            random_model(shape, output=folder / "model", layers=layers or None)
+        play = {"env": "random_rewards:RandomRewards", "max_new_tokens": 8, "max_episode_steps": 8}
+        with contextlib.redirect_stdout(sys.stderr):
+            found = trajkit(folder, n_iterations, str(folder / "model"), play, per_device_train_batch_size=16)
+    learning_s = found["last_s"] - found["last_played_s"]
+    print(
+        f"{torch.cuda.get_device_name() if on_gpu else 'no GPU'}, {shape}: {found['wall_s']:.1f} s in all;"
+        f" the last iteration {found['last_s']:.1f} s, of which playing {found['last_played_s']:.1f} s,"
+        f" {found['last_steps'] / found['last_s']:.1f} environment steps/s,"
+        f" {found['tokens'] / n_iterations / learning_s:,.0f} learned tokens/s,"
+        f" {torch.cuda.max_memory_allocated() / 1e9 if on_gpu else 0:.1f} GB,"
+        f" gap {found['gap']:.2g} on average and {max(gaps):.2g} at most"
+    )
 
 
 def child(program: str, folder: Path, arguments: argparse.Namespace) -> None:
@@ -291,9 +340,14 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--shape", help="of a random model that plays instead of the tiny one")
+    parser.add_argument("--layers", type=int, default=0, help="0: all that the shape has")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.shape:
+        at_size(arguments.shape, arguments.layers, arguments.iterations)
+        return 0
     if arguments.child:
         child(arguments.child, arguments.folder, arguments)
         return 0
