@@ -77,6 +77,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "packed": {"packing": True},
     "checkpoints": {"packing": True, "gradient_checkpointing": True},
     "liger": {"packing": True, "use_liger_kernel": True},
+    "compiled": {"packing": True, "torch_compile": True},
+    "compiled checkpoints": {"packing": True, "torch_compile": True, "gradient_checkpointing": True},
     "4bit": {"packing": True, "load_in": "4bit", "optim": "paged_adamw_8bit"},
     "all weights": {"packing": True, "lora": None},
 }
