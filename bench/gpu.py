@@ -21,6 +21,7 @@ is the mean of the epoch. How long a setting took in all, compilation included, 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import platform
@@ -295,7 +296,8 @@ def measure(name: str, asked: argparse.Namespace) -> dict[str, float]:
     config = transformers.AutoConfig.from_pretrained(asked.folder)
     make = {"conversations": conversations, "episodes": episodes, "pairs": pairs}[setting.rows]
     rows = make(asked.tokens, config.vocab_size)
-    with tempfile.TemporaryDirectory() as folder:
+    # transformers prints each loss
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         run = {"trajkit": trajkit, "trl": trl, "dpo": dpo, "kto": kto}[setting.program]
         done = run(Path(folder), rows, setting.options, asked)
     n_tokens, n_learned = (sum(int(each[i].sum() if i else len(each[0])) for each in rows) for i in (0, 1))
