@@ -60,15 +60,10 @@ SETTINGS = {
     "trajkit, packed, compiled": Setting(
         "trajkit", "conversations", {"packing": True, "torch_compile": True}
     ),
-    "trajkit, packed, liger, compiled": Setting(
-        "trajkit", "conversations", {"packing": True, "use_liger_kernel": True, "torch_compile": True}
-    ),
     "trl": Setting("trl", "conversations", {}),
     "trl, liger": Setting("trl", "conversations", {"use_liger_kernel": True}),
     "trl, packed, liger": Setting("trl", "conversations", {"packing": True, "use_liger_kernel": True}),
-    "trl, packed, liger, compiled": Setting(
-        "trl", "conversations", {"packing": True, "use_liger_kernel": True, "torch_compile": True}
-    ),
+    "trl, packed, compiled": Setting("trl", "conversations", {"packing": True, "torch_compile": True}),
     "trajkit, episodes": Setting("trajkit", "episodes", {"packing": True}),
     "trajkit, episodes, liger": Setting("trajkit", "episodes", {"packing": True, "use_liger_kernel": True}),
     "trajkit, episodes, compiled": Setting("trajkit", "episodes", {"packing": True, "torch_compile": True}),

@@ -116,3 +116,20 @@ def test_a_package_that_is_not_there_names_its_extra() -> None:
     with pytest.raises(MissingExtra) as caught:
         check_reports(LocalRecipe(report_to="wandb"))
     assert caught.value.hint == "pip install 'trajkit[wandb]'"
+
+
+@pytest.mark.full
+def test_compiled_layers_have_the_same_loss(base: str) -> None:
+    import torch
+
+    ids = torch.arange(1, 33)[None]
+    losses = [
+        load_base(base, LocalRecipe(torch_compile=compiled))(input_ids=ids, labels=ids).loss.item()
+        for compiled in (False, True)
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_liger_is_not_compiled() -> None:
+    with pytest.raises(ValueError, match="leave use_liger_kernel out"):
+        LocalRecipe(torch_compile=True, use_liger_kernel=True)

@@ -189,6 +189,7 @@ def test_processes_that_cannot_share_a_model_are_refused(
         {"optim": "paged_adamw_8bit"},
         {"precision": "fp16"},
         {"play": {"seeds": "1:2"}},
+        {"torch_compile": True},
     ],
 )
 def test_what_cannot_be_shared_out_is_refused(fields: dict[str, Any]) -> None:

@@ -142,6 +142,8 @@ class LocalRecipe(Model):
             raise ValueError("a quantised model cannot be trained as a whole: it needs an adapter (lora)")
         if (self.num_processes or 0) % self.num_machines:
             raise ValueError("every machine has as many processes: num_processes / num_machines")
+        if self.torch_compile and self.use_liger_kernel:
+            raise ValueError("torch_compile cannot compile liger's kernels: leave use_liger_kernel out")
         if self.fsdp and (unfit := _unfit_for_fsdp(self)):
             raise ValueError(f"fsdp does not work with {unfit}")
         return self
