@@ -128,7 +128,7 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
         logged = None if data is None else Logged(data, template.digest, recipe)
         distance = None
         if logged is not None and recipe.algorithm != "awr":
-            distance = logged.distance(base)
+            distance = logged.distance(base, template)
             distance.check()
         _write_held_out(folder, play)
         job = begin_job(
