@@ -268,7 +268,7 @@ def _bound(kept: _Kept, voice: Voice) -> Trace:
 
 
 def _with_allowed(row: StepRow, ask: Ask | None, voice: Voice) -> StepRow:
-    """The row with the tokens that its grammar allowed: they are part of the distribution it was drawn from."""
+    """The row with the tokens that its grammar allowed: it was drawn from a distribution over them."""
     return row if ask is None else row._replace(allowed=allowed_tokens(voice, ask, row.completion))
 
 
