@@ -130,6 +130,18 @@ def test_ids_of_another_tokenizer_are_refused(store: Callable[..., Dataset], tmp
         Logged(store(episode(0), episode(1)), other, RECIPE)
 
 
+def test_a_store_of_reserved_worlds_is_refused(
+    store: Callable[..., Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("trajkit.toml").write_text(RESERVED)
+    data = store(*(episode(number, seed=1000 + number // 2) for number in range(4)))
+    request = RlRequest(base="sample:tiny-base", recipe=RECIPE, store=Path(str(data.store.path)))
+    with pytest.raises(DataError, match="reserved"):
+        prepare_rl(request, Runs(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+
+
 def test_one_attempt_at_each_seed_cannot_be_compared(store: Callable[..., Dataset]) -> None:
     data = store(episode(0, seed=0), episode(1, seed=1))
     with pytest.raises(DataError, match="one attempt at each seed, and grpo compares attempts"):
