@@ -187,6 +187,12 @@ def test_an_adapter_keeps_its_settings(tmp_path: Path, lora: Any, words: str) ->
     with pytest.raises(RequestError, match=words) as caught:
         going_on({"lora": lora}, str(tmp_path))
     assert "--merge" in str(caught.value.hint)
+    (tmp_path / "pattern").mkdir()
+    (tmp_path / "pattern" / "adapter_config.json").write_text(
+        json.dumps({**about, "target_modules": ".*proj"})
+    )
+    with pytest.raises(RequestError, match="pattern cannot be trained further: target_modules"):
+        going_on({}, str(tmp_path / "pattern"))
     assert going_on({}, str(tmp_path))["lora"] == {
         **LoraRecipe(r=4, lora_alpha=8, target_modules=("q_proj", "v_proj")).model_dump(),
         "adapter": str(tmp_path),

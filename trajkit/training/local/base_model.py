@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from trajkit._core.lazy import need
+from trajkit._core.outside import problem_of
 from trajkit._core.samples import pretrained
 from trajkit.errors import RequestError
 from trajkit.models.generation.located import adapter_settings
@@ -268,10 +271,11 @@ def going_on(recipe: JsonObject, adapter: str) -> JsonObject:
     told = adapter_settings(adapter) or {}
     if told.get("peft_type") != "LORA":
         raise RequestError(f"{adapter} is an adapter of type {told.get('peft_type')}, and not of LoRA")
-    own = LoraRecipe(
-        **{name: told[name] for name in LoraRecipe.model_fields if told.get(name) is not None},
-        adapter=adapter,
-    )
+    settings = {name: told[name] for name in LoraRecipe.model_fields if told.get(name) is not None}
+    try:
+        own = LoraRecipe(**settings | {"adapter": adapter})
+    except ValidationError as error:  # such as a pattern of layers
+        raise RequestError(f"{adapter} cannot be trained further: {problem_of(error)}") from error
     given: Any = recipe.get("lora", {})
     hint = "leave it out; a whole model (`--merge` of the job that made the adapter) begins a new adapter"
     if given is None:
