@@ -92,6 +92,7 @@ def test_a_job_trains_in_its_own_process_and_keeps_what_it_played(
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
 def test_a_job_outlives_ctrl_c_and_goes_on_when_it_was_killed(
     base: str, capsys: pytest.CaptureFixture[str]
@@ -100,7 +101,7 @@ def test_a_job_outlives_ctrl_c_and_goes_on_when_it_was_killed(
     endless = [sys.executable, "-m", "trajkit", *command, "--iterations", "4000", "--eval-every", "4000"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     waiting = subprocess.Popen(endless, env=environment, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 800
     while not list(Runs(Path("runs")).all()) or len(events("iteration")) < 3:
         assert waiting.poll() is None
         assert time.monotonic() < deadline

@@ -48,7 +48,7 @@ def dpo_local(
     a recipe also has loss_weights=[1,0.2], ld_alpha=0.5 and use_weighting=true.
 
     Args:
-        model: Model to start from: a folder, an id, a job, or `sample:tiny-base`. Default:
+        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`. Default:
             that of --config.
 
     Raises:

@@ -42,7 +42,7 @@ def kto_local(
     which has a process of its own.
 
     Args:
-        model: Model to start from: a folder, an id, a job, or `sample:tiny-base`. Default:
+        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`. Default:
             that of --config.
 
     Raises:

@@ -63,6 +63,11 @@ def train_here(
     lora = given_fields(options, LoraRecipe)
     given = {**given_fields(options, kind), **({"lora": lora} if lora else {}), **(fields or {})}
     first, elsewhere = _model_and_settings(model, options)
+    if first.adapter is not None and method != "sft":
+        raise RequestError(
+            f"{first.adapter} is an adapter, and {method} compares with a whole model",
+            hint="the command that made the adapter's job writes one with --merge, without training again",
+        )
     base = first.base
     wanted = recipe(kind, first.recipe(nested(options["set"], _over(elsewhere, given))))
     learned = learned_by(method, options["train"])
