@@ -62,6 +62,9 @@ def test_the_last_pairs_become_a_tuned_model(base: str, capsys: pytest.CaptureFi
     assert "merged    runs/better/merged" in printed
     assert Path("runs/better/merged/model.safetensors").is_file()
 
+    assert run(["dpo", "local", "--model", "runs/better/model", *QUICK]) == 2
+    assert "is an adapter, and dpo compares with a whole model" in capsys.readouterr().err
+
 
 @pytest.mark.full
 @pytest.mark.usefixtures("store")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -90,11 +92,26 @@ def test_a_job_trains_in_its_own_process_and_keeps_what_it_played(
 
 
 @pytest.mark.full
-def test_a_killed_job_goes_on(base: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert rl(base, "--iterations", "400", "--eval-every", "400", "--detach", "--yes") == 0
-    deadline = time.monotonic() + 120
-    while len(events("iteration")) < 3:
-        assert not events("end")
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
+def test_a_job_outlives_ctrl_c_and_goes_on_when_it_was_killed(
+    base: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["rl", "local", "--model", base, "--env", WORLD, *QUICK.split(), "--yes"]
+    endless = [sys.executable, "-m", "trajkit", *command, "--iterations", "4000", "--eval-every", "4000"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    waiting = subprocess.Popen(endless, env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 800
+    while not list(Runs(Path("runs")).all()) or len(events("iteration")) < 3:
+        assert waiting.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    waiting.send_signal(signal.SIGINT)
+    said = waiting.communicate(timeout=60)[1]
+    assert waiting.returncode == 130
+    assert f"job {job().job_id} goes on: `trajkit jobs wait {job().job_id}` waits for it again" in said
+    n_done = len(events("iteration"))
+    while len(events("iteration")) < n_done + 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process = job().process

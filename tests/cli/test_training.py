@@ -79,8 +79,10 @@ def test_after_a_split_the_other_side_measures_whatever_few_groups_there_are(
     assert len([path for path in stores() if "sft-" in path]) == 2, "both sides without evaluation episodes"
     (job,) = (folder.name for folder in Path("runs").iterdir())
     further = ("rl", "local", "--model", job, "--env", "babyai", "--task", "goto", "--dry-run")
-    assert run([*further]) == 2
-    assert "--merge, without training again" in capsys.readouterr().err
+    assert run([*further]) == 0
+    assert f"LoRA of rank 16, alpha 32, going on with runs/{job}/model" in capsys.readouterr().err
+    assert run([*further, "--r", "4"]) == 2
+    assert f"runs/{job}/model has r=16, and not 4" in capsys.readouterr().err
     again = ("sft", "local", "--model", "sample:tiny-base", *quick, "--merge", "--yes")
     assert run([*again, "--train", next(str(path) for path in Path("stores").glob("split-*/train"))]) == 0
     assert run([*further]) == 0

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from trajkit.errors import RequestError
+from trajkit.models.generation.located import ADAPTER_FILE, located
 
 if TYPE_CHECKING:
+    from trajkit.schema.base import JsonObject
     from trajkit.training.job import TuneJob
     from trajkit.training.runs import Runs
 
@@ -56,27 +58,50 @@ def local_model(name: str, runs_folder: Path, *, is_served: bool = False) -> Loc
     return LocalName(job.job_id, str(model_folder(name, runs, job)), job.base)
 
 
-def first_model(name: str, runs_folder: Path) -> str:
-    """What a training starts from: of a job the model with all its weights, else what was typed.
+class FirstModel(NamedTuple):
+    """What a training starts from."""
+
+    base: str
+    """Folder or id of a model with all its weights."""
+    adapter: str | None = None
+    """Folder of the adapter of it that the training goes on with; None for a new one, or for none."""
+
+    def recipe(self, fields: JsonObject) -> JsonObject:
+        """The fields of a recipe, with the settings of the adapter.
+
+        Raises:
+            RequestError: They do not fit the adapter.
+        """
+        from trajkit.training.local.base_model import going_on
+
+        return fields if self.adapter is None else going_on(fields, self.adapter)
+
+    def tokenizer(self, wanted: str | None) -> str | None:
+        """The tokenizer that is asked for, else that of the adapter, else None."""
+        has_own = self.adapter is not None and (Path(self.adapter) / "tokenizer_config.json").is_file()
+        return wanted or (self.adapter if has_own else None)
+
+
+def first_model(name: str, runs_folder: Path) -> FirstModel:
+    """What a training starts from: of a job the merged model, else its model or adapter; else what was typed.
 
     Raises:
-        RequestError: The job has an adapter alone, or no model on this machine.
+        RequestError: The job has no model on this machine, or an adapter does not name its base model.
     """
     from trajkit.training.local.finish import MERGED
 
-    found = job_of(name, runs_folder)
-    if found is None or _is_model(Path(name)):
-        return name
-    runs, job = found
-    merged = runs.path(job.job_id) / MERGED
-    if merged.is_dir():
-        return str(merged)
-    if job.recipe.get("lora") is not None:
-        raise RequestError(
-            f"job {job.job_id} has an adapter, and a training starts from a whole model",
-            hint="the command that made the job writes one with --merge, without training again",
-        )
-    return local_model(name, runs_folder).model
+    model, base = name, None
+    if (found := job_of(name, runs_folder)) is not None:
+        runs, job = found
+        merged = runs.path(job.job_id) / MERGED
+        if merged.is_dir() and not _is_model(Path(name)):
+            return FirstModel(str(merged))
+        _, model, base = local_model(name, runs_folder)
+    if not (Path(model) / ADAPTER_FILE).is_file():
+        return FirstModel(model)
+    base = located(model, base).base
+    assert base is not None  # else that is an error
+    return FirstModel(base, str(Path(model).absolute()))
 
 
 def model_folder(name: str, runs: Runs, job: TuneJob) -> Path:
@@ -126,4 +151,4 @@ def refuse_stranger(name: str, runs_folder: Path) -> None:
 
 
 def _is_model(path: Path) -> bool:
-    return any((path / name).is_file() for name in ("adapter_config.json", "config.json"))
+    return any((path / name).is_file() for name in (ADAPTER_FILE, "config.json"))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trajkit._core.console import Meter, count, is_open, size, talk
 from trajkit.commands.launch import carry_out, data_lines
-from trajkit.commands.local_model import first_model
+from trajkit.commands.local_model import FirstModel, first_model
+from trajkit.commands.place import near
 from trajkit.commands.request import given_fields, nested, picked, recipe
 from trajkit.commands.sides import learned_by, sides, unless_used
 from trajkit.errors import RequestError
@@ -61,13 +62,20 @@ def train_here(
     kind: type[LocalRecipe] = LocalRecipe if method == "sft" else RECIPES[method]
     lora = given_fields(options, LoraRecipe)
     given = {**given_fields(options, kind), **({"lora": lora} if lora else {}), **(fields or {})}
-    base, elsewhere = _model_and_settings(model, options)
-    wanted = recipe(kind, nested(options["set"], _over(elsewhere, given)))
+    first, elsewhere = _model_and_settings(model, options)
+    if first.adapter is not None and method != "sft":
+        raise RequestError(
+            f"{first.adapter} is an adapter, and {method} compares with a whole model",
+            hint="the command that made the adapter's job writes one with --merge, without training again",
+        )
+    base = first.base
+    wanted = recipe(kind, first.recipe(nested(options["set"], _over(elsewhere, given))))
     learned = learned_by(method, options["train"])
     check_model(base)  # before anything is written for it
     with unless_used(runs) as made:
         chosen = sides(method, learned, options["val"], options["val_fraction"], made=made)
         about = {"base": base, "train": chosen.train, "validation": chosen.validation, "recipe": wanted}
+        about["tokenizer"] = first.tokenizer(options["tokenizer"])
         asked = LocalRequest(method=method, **picked(options, LocalRequest.model_fields) | about)
         with Meter() as meter:
             prepared = prepare(asked, runs, name=options["name"], on_progress=meter.show)
@@ -88,7 +96,7 @@ def train_here(
         )
 
 
-def _model_and_settings(model: str | Path | None, options: _Options) -> tuple[str, JsonObject]:
+def _model_and_settings(model: str | Path | None, options: _Options) -> tuple[FirstModel, JsonObject]:
     """The model, and the fields of the recipe that `--preset` and `--config` give."""
     from trajkit.training.local.settings import preset_fields, read_settings
 
@@ -97,11 +105,11 @@ def _model_and_settings(model: str | Path | None, options: _Options) -> tuple[st
     name = model if model is not None or said is None else said.base_model
     if name is None:
         raise RequestError("which model is tuned?", hint="--model, or base_model in the file of --config")
-    base = first_model(str(name), Path(options["runs"]))
+    first = first_model(str(name), Path(options["runs"]))
     if said is not None and said.ignored:
         talk(f"note: {file} says {', '.join(said.ignored)}, which options of this command say")
-    found = {} if preset is None else preset_fields(preset, base)
-    return base, found if said is None else _over(found, said.recipe)
+    found = {} if preset is None else preset_fields(preset, first.base)
+    return first, found if said is None else _over(found, said.recipe)
 
 
 def _over(below: JsonObject, above: JsonObject) -> JsonObject:
@@ -163,7 +171,7 @@ def weight_lines(
     from trajkit.training.local.sharded import held
 
     lora = recipe.lora
-    kind = "all weights are trained" if lora is None else f"LoRA of rank {lora.r}, alpha {lora.lora_alpha:g}"
+    kind = "all weights are trained" if lora is None else _adapter_words(lora)
     trained, of = count(sizes.n_trainable), count(sizes.n_weights)
     yield f"model     {base}, {kind}"
     yield f"weights   {trained} of {of} are trained ({sizes.n_trainable / sizes.n_weights:.2%})"
@@ -194,6 +202,11 @@ def weight_lines(
         yield f"          with a batch, by the number of GPUs that share the model (fsdp): {shares}"
 
 
+def _adapter_words(lora: LoraRecipe) -> str:
+    words = f"LoRA of rank {lora.r}, alpha {lora.lora_alpha:g}"
+    return f"{words}, going on with {near(Path(lora.adapter))}" if lora.adapter else words
+
+
 def _free_memory() -> int | None:
     """Bytes that are free: of the GPU, else of the machine; None when unknown."""
     from trajkit._core.lazy import need
@@ -206,7 +219,7 @@ def _free_memory() -> int | None:
 def _preference_lines(prepared: Prepared, recipe: DpoRecipe | KtoRecipe) -> Iterator[str]:
     """What of a model is trained, the loss, and of `kto` how many answers are good and bad."""
     lora, sizes = recipe.lora, prepared.sizes
-    how = "whole" if lora is None else f"LoRA of rank {lora.r}, alpha {lora.lora_alpha:g}"
+    how = "whole" if lora is None else _adapter_words(lora)
     trained = f"{count(sizes.n_trainable)} of {count(sizes.n_weights)} weights are trained"
     yield f"model     {prepared.job.base}, {how}: {trained}"
     losses = recipe.loss_type if isinstance(recipe, DpoRecipe) else (recipe.loss_type,)

@@ -129,7 +129,7 @@ def rl_local(
     has the curves while it runs.
 
     Args:
-        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`.
+        model: Model to start from: a folder, an id, a job, or `sample:tiny-base`.
 
     Raises:
         RequestError: A value cannot be, a seed to learn from is reserved, or one to measure with is not.
@@ -143,14 +143,15 @@ def rl_local(
 
     runs = Runs(Path(options["runs"]))
     given = {**_fields(options, RlRecipe), "lora": given_fields(options, LoraRecipe)}
-    wanted = recipe(RlRecipe, nested(options["set"], given))
-    base = first_model(str(model), Path(options["runs"]))
-    check_model(base)
+    first = first_model(str(model), Path(options["runs"]))
+    wanted = recipe(RlRecipe, first.recipe(nested(options["set"], given)))
+    check_model(first.base)
     request = RlRequest(
-        base=base,
+        base=first.base,
         recipe=wanted,
         store=None if options["from_"] is None else place_of(store_path(options["from_"])),
-        **picked(options, ("tokenizer", "chat_template")),
+        tokenizer=first.tokenizer(options["tokenizer"]),
+        **picked(options, ("chat_template",)),
     )
     prepared = prepare_rl(request, runs, name=options["name"])
 

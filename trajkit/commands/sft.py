@@ -51,7 +51,7 @@ def sft_local(
     own. The same data, model and recipe are never trained twice: the job that is there is shown.
 
     Args:
-        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`. Default:
+        model: Model to start from: a folder, an id, a job, or `sample:tiny-base`. Default:
             that of --config.
 
     Raises:

@@ -39,11 +39,17 @@ def tuned_model(runs: Runs, job: TuneJob, *, name: str | None = None) -> TunedMo
         job_key=job.key,
         target=job.target,
         method=job.method,
-        base=job.base,
+        base=_started_from(job),
         recipe=job.recipe,
         train=None if job.train is None else _learned(runs, job, "train", job.train),
         validation=None if job.validation is None else _learned(runs, job, "validation", job.validation),
     )
+
+
+def _started_from(job: TuneJob) -> str:
+    """The adapter that it went on with, else the base model."""
+    lora: Any = job.recipe.get("lora")
+    return (lora.get("adapter") if isinstance(lora, dict) else None) or job.base
 
 
 def _names(runs: Runs, job: TuneJob) -> Iterator[str]:

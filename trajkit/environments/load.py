@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from trajkit._core.files import sha256_file
 from trajkit.environments.base import (
     DEFAULT_SUCCESS,
     DEFAULT_TASK,
@@ -14,7 +16,7 @@ from trajkit.environments.base import (
     EnvironmentInfo,
 )
 from trajkit.environments.guard import Memory, guarded, raised
-from trajkit.environments.module import attribute
+from trajkit.environments.module import attribute, imported
 from trajkit.environments.quiet import quiet
 from trajkit.environments.settings import converted, parameters
 from trajkit.errors import QueryError, RequestError, RolloutError, TrajkitError
@@ -71,6 +73,17 @@ def load(spec: str, settings: Mapping[str, str], *, taken: Collection[str] = ())
         make=maker(target, arguments, takes_task=TASK in known),
     )
     return _checked(info, spec, taken)
+
+
+def code_digest(spec: str) -> str | None:
+    """Return the sha256 of the file of the module in `module:name`; None where the spec names no such file.
+
+    Raises:
+        RequestError: The module cannot be imported.
+    """
+    name, has_name, _ = spec.removeprefix(GYM).partition(":")
+    file = imported(name).__file__ if has_name else None
+    return None if file is None else sha256_file(Path(file))
 
 
 def maker(

@@ -50,7 +50,8 @@ class Sampled(NamedTuple):
     """Whether a grammar (a JSON schema or tools) limited the tokens that could be drawn."""
     allowed: tuple[bytes, ...] | None = None
     """For each token those that the grammar allowed: a bit for each of the vocabulary, the lowest first,
-    compressed by zlib. None without a grammar. It is not stored."""
+    compressed by zlib. None without a grammar. It is not stored: it follows from the request
+    (`models.generation.row.allowed_tokens`)."""
 
     @property
     def columns(self) -> dict[str, Any]:

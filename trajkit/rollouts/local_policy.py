@@ -191,7 +191,10 @@ class LocalPolicy(PlayerPolicy):
         }
         if ask.stop:
             settings["stop"] = list(ask.stop)
-        extra = (said.sampled or Sampled()).extra(settings)
+        sampled = said.sampled or Sampled()
+        extra = sampled.extra(settings)
+        if sampled.is_masked:
+            extra["request"] = _held_to(ask)
         if self.prompts.variant_name not in (None, self.player.name):
             extra["prompt_variant"] = self.prompts.variant_name
         return Answer(
@@ -213,6 +216,18 @@ class LocalPolicy(PlayerPolicy):
             extra=extra,
             sampled=said.sampled,
         )
+
+
+def _held_to(ask: Ask) -> JsonObject:
+    """What held the answer to a grammar besides its tools, as a request to a server says it."""
+    held: JsonObject = {}
+    if ask.json_schema is not None:
+        schema: JsonObject = {"name": "answer", "schema": dict(ask.json_schema)}
+        held["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if ask.tool_choice is not None:
+        choice = ask.tool_choice
+        held["tool_choice"] = choice if isinstance(choice, str) else dict(choice)
+    return held
 
 
 def _message(said: Said) -> Message:

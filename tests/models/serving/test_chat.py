@@ -141,6 +141,8 @@ def test_a_rollout_of_this_server_stores_what_one_in_process_does(
         assert there.extra is not None
         assert there.extra["tokenizer"] == here.extra["tokenizer"]
         assert there.extra["sampling"]["is_masked"] is True
+        schemas = [one.extra["request"]["response_format"]["json_schema"]["schema"] for one in (here, there)]
+        assert schemas[0] == schemas[1]  # from it the grammar can be made again
 
 
 def test_adapter_and_base_are_chosen_by_name(client: openai.OpenAI, server: Running) -> None:

@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from tests.tiny import byte_tokenizer, make_tiny
+from trajkit.cli.main import run
 from trajkit.errors import DataError
 from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.models.generation.model import LocalModel
 from trajkit.schema import Episode, Outcome, Purpose, Transition
 from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.store.writer import write_episodes
+from trajkit.training.local.base_model import load_base
 from trajkit.training.local.worker import work
 from trajkit.training.rl.experience import experience_of
+from trajkit.training.rl.loss import collate, scored
 from trajkit.training.rl.offline import Distance, Logged, distance_of
 from trajkit.training.rl.prepare import RlRequest, prepare_rl
 from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
@@ -25,6 +30,7 @@ from trajkit.training.runs import Runs
 RECIPE = RlRecipe(
     lora=None, learning_rate=1e-2, iterations=6, seeds_per_iteration=4, minibatches=2, num_threads=1
 )
+RECIPES = Path(__file__).parents[3] / "recipes"
 HASH = "sha256:mine"
 RESERVED = '[[reserved]]\nenv = "letters"\ntasks = ["default"]\nseeds = "1000:1016"\n'
 
@@ -124,6 +130,18 @@ def test_ids_of_another_tokenizer_are_refused(store: Callable[..., Dataset], tmp
         Logged(store(episode(0), episode(1)), other, RECIPE)
 
 
+def test_a_store_of_reserved_worlds_is_refused(
+    store: Callable[..., Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("trajkit.toml").write_text(RESERVED)
+    data = store(*(episode(number, seed=1000 + number // 2) for number in range(4)))
+    request = RlRequest(base="sample:tiny-base", recipe=RECIPE, store=Path(str(data.store.path)))
+    with pytest.raises(DataError, match="reserved"):
+        prepare_rl(request, Runs(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+
+
 def test_one_attempt_at_each_seed_cannot_be_compared(store: Callable[..., Dataset]) -> None:
     data = store(episode(0, seed=0), episode(1, seed=1))
     with pytest.raises(DataError, match="one attempt at each seed, and grpo compares attempts"):
@@ -142,6 +160,50 @@ def test_the_distance_is_that_of_the_ratios() -> None:
     assert far.kl == pytest.approx(-math.log(100) / 8)
     with pytest.raises(DataError, match=r"effective sample size 1.0%, 0.0% .* are too stale"):
         distance_of([*([-50.0] * 99), 0.0], 200, 1e30).check()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options"),
+    daily(
+        [
+            ("babyai", "--function act --variant baseline --policy-set json_mode=schema"),
+            ("babyai_tools", "--function act --variant tools --policy-set max_new_tokens=32"),
+            (None, "--policy-set json_mode=schema --policy-set thinking=true"),
+            (None, "--policy-set json_mode=object --policy-set temperature=0.7"),
+        ],
+        2,
+    ),
+)
+def test_answers_that_a_grammar_held_are_asked_for_under_the_same_grammar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str | None, options: str
+) -> None:
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    config = () if recipe is None else ("--config", str(RECIPES / recipe / "tensorzero.toml"))
+    played = "rollout babyai --policy local --model sample:tiny-base --task goto --seeds 0:2 --max-steps 4"
+    assert run([*played.split(), *options.split(), *config, "--quiet", "-o", "store"]) == 0
+    data, template = open_dataset("store"), ChatTemplate("sample:tiny-base")
+    temperature = 0.7 if "temperature" in options else 1.0
+    how = RECIPE.model_copy(
+        update={"algorithm": "reinforce", "play": WorldRecipe(temperature=temperature), "lora": None}
+    )
+    logged = Logged(data, template.digest, how)
+    network = load_base("sample:tiny-base", how).eval()
+    lived = logged.lived(0, LocalModel.of(network, template).voice(None))
+    rows = [row for trace in lived.traces for row in trace.rows]
+    assert len(rows) == data.store.manifest.counts.n_steps
+    assert all(row.allowed is not None and len(row.allowed) == len(row.completion) for row in rows)
+    batch = collate(rows, padding=0, device="cpu")
+    open_batch = {name: value for name, value in batch.items() if name != "allowed"}
+    with torch.no_grad():
+        apart = (scored(network, batch, temperature=temperature).logps - batch["sampled"]) * batch["mask"]
+        free = (scored(network, open_batch, temperature=temperature).logps - batch["sampled"]) * batch["mask"]
+    assert float(apart.abs().max()) < 1e-4
+    assert float(free.abs().max()) > 1e-3
+    distance = logged.distance("sample:tiny-base", template)
+    assert distance.effective > 0.999
+    assert distance.stale == 0
 
 
 def test_a_model_learns_from_what_it_once_played(

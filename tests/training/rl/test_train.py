@@ -11,7 +11,9 @@ import pytest
 
 from tests.matrix import daily
 from tests.tiny import make_tiny
-from trajkit.errors import TrainingError
+from trajkit.errors import RequestError, TrainingError
+from trajkit.models.generation.weights import load_base, with_adapter
+from trajkit.training.local.base_model import going_on
 from trajkit.training.local.recipe import LoraRecipe
 from trajkit.training.rl.loss import policy_loss
 from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
@@ -146,6 +148,55 @@ def test_a_run_that_was_broken_off_goes_on_to_the_same_weights(
     assert broken.told("iteration", "loss")[1] == broken.told("iteration", "loss")[2]
     assert whole.weights.keys() == broken.weights.keys()
     assert all(torch.equal(each, broken.weights[name]) for name, each in whole.weights.items())
+
+
+@pytest.mark.parametrize("use_dora", daily([False, True], 1))
+def test_an_adapter_is_trained_further_and_compared_with_itself(
+    base: str, tmp_path: Path, use_dora: bool
+) -> None:
+    import torch
+
+    before, after = Run(base, tmp_path / "before"), Run(base, tmp_path / "after")
+    before(lora=LoraRecipe(r=4, use_dora=use_dora))
+    fields = going_on({"lora": {"r": 4}}, str(tmp_path / "before" / "model"))
+    lora = LoraRecipe.model_validate(fields["lora"])
+    assert (lora.r, lora.use_dora, lora.adapter) == (4, use_dora, str(tmp_path / "before" / "model"))
+    trained = after(lora=lora, beta=0.1)
+    assert trained.first_success == before.told("evaluation", "success")[-1]
+    assert after.told("iteration", "kl")[0] == 0  # though it is far from the base model
+    assert after.told("iteration", "kl")[-1] > 0
+    assert max(after.told("iteration", "drift")) < 1e-4
+    assert before.weights.keys() == after.weights.keys()
+    assert {path.name for path in (tmp_path / "after" / "model").iterdir() if path.is_dir()} == set()
+    alone = with_adapter(load_base(base, "cpu"), str(tmp_path / "after" / "model"), "default", said="after")
+    moved = [
+        not torch.equal(each, before.weights[name.replace(".default", "")])
+        for name, each in alone.named_parameters()
+        if "lora_B" in name
+    ]
+    assert any(moved)
+
+
+@pytest.mark.parametrize(
+    ("lora", "words"),
+    [({"r": 8}, "has r=4, and not 8"), (None, "is an adapter, and lora=null trains all weights")],
+)
+def test_an_adapter_keeps_its_settings(tmp_path: Path, lora: Any, words: str) -> None:
+    about = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(about))
+    with pytest.raises(RequestError, match=words) as caught:
+        going_on({"lora": lora}, str(tmp_path))
+    assert "--merge" in str(caught.value.hint)
+    (tmp_path / "pattern").mkdir()
+    (tmp_path / "pattern" / "adapter_config.json").write_text(
+        json.dumps({**about, "target_modules": ".*proj"})
+    )
+    with pytest.raises(RequestError, match="pattern cannot be trained further: target_modules"):
+        going_on({}, str(tmp_path / "pattern"))
+    assert going_on({}, str(tmp_path))["lora"] == {
+        **LoraRecipe(r=4, lora_alpha=8, target_modules=("q_proj", "v_proj")).model_dump(),
+        "adapter": str(tmp_path),
+    }
 
 
 def test_a_batch_of_another_size_computes_the_same(base: str, tmp_path: Path) -> None:

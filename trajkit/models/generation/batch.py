@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,8 +99,7 @@ class Batch:
             row = self.rows[place]
             assert row.constraint is not None
             try:
-                row.constraint.allow(each)
-                row.allowed.append(zlib.compress(each.tobytes(), level=1))
+                row.allowed.append(row.constraint.allow(each))
             except BaseException as error:  # noqa: BLE001 - any failure ends this row only
                 row.end(failed(error))
         mask = numpy.unpackbits(bits.view(numpy.uint8), axis=1, bitorder="little", count=width)

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -39,13 +40,14 @@ class Constraint:
     def __init__(self, matcher: Any) -> None:
         self._matcher = matcher
 
-    def allow(self, bits: NDArray[numpy.int32]) -> None:
-        """Write the mask of allowed next tokens.
+    def allow(self, bits: NDArray[numpy.int32]) -> bytes:
+        """Write the mask of allowed next tokens, and return it compressed, as in `Sampled.allowed`.
 
         Args:
             bits: int32 [vocabulary / 32]; gets one bit per token.
         """
         self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
+        return zlib.compress(bits.tobytes(), level=1)
 
     def take(self, token: int) -> None:
         """Advance by a sampled token."""

@@ -40,7 +40,7 @@ def located(name: str, base: str | None = None) -> Located:
         DataError: The adapter's settings are damaged.
         MissingExtra: huggingface_hub is not installed, and it is an id.
     """
-    settings = _adapter_of(name)
+    settings = adapter_settings(name)
     if settings is None:
         if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
             raise RequestError(
@@ -78,8 +78,8 @@ def _ends(path: Path) -> Iterator[bytes]:
             yield file.read(_READ)
 
 
-def _adapter_of(name: str) -> dict[str, Any] | None:
-    """Return the settings of an adapter; None when it is not one."""
+def adapter_settings(name: str) -> dict[str, Any] | None:
+    """Return the settings of an adapter by its folder or id; None when it is not one."""
     path = Path(name)
     if path.is_dir():
         file = path / ADAPTER_FILE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from trajkit._core.lazy import need
 from trajkit.errors import ServiceError, TrajkitError
 from trajkit.formats.sampled import Sampled
 from trajkit.models.generation.ask import Ask, AskError, Said, SaidToken, ToolCall
@@ -49,11 +50,8 @@ class Row:
         """Whether the answer ended at its token limit."""
         self._error: TrajkitError | None = None
         self._chance = random.Random(ask.seed)
-        lark = grammar_of(ask, self._tools, voice.call_style, voice.grammars) if voice.is_here else None
-        self.constraint: Constraint | None = None
+        self.constraint = _constraint(voice, ask, self._tools) if voice.is_here else None
         """Constraint of the answer; None when it may be any text."""
-        if lark is not None:
-            self.constraint = voice.grammars.constraint(lark, "tools" if self._tools else "json_schema")
         self._ends = (*ask.stop, voice.call_style.mark) if self._tools else tuple(ask.stop)
         """Texts that are not part of the streamed text."""
         self._stream = TextStream(voice.template) if ask.stop or is_heard else None
@@ -145,6 +143,36 @@ class Row:
                 None if self.constraint is None else tuple(self.allowed),
             ),
         )
+
+
+def allowed_tokens(voice: Voice, ask: Ask, said: Sequence[int]) -> tuple[bytes, ...] | None:
+    """Return the tokens that the grammar of a request allowed at each place of an answer, as in `Sampled`.
+
+    Args:
+        voice: The model, or another one with its tokenizer, vocabulary and stop tokens.
+        ask: The request; only its schema and its tools count.
+        said: Every token of the answer.
+
+    Returns:
+        None where there was no grammar, or where it does not allow the answer: it is not that of the answer.
+    """
+    constraint = _constraint(voice, ask, tools_of(ask))
+    if constraint is None:
+        return None
+    bits = need("numpy", extra="local").zeros((voice.grammars.n_vocabulary + 31) // 32, dtype="int32")
+    allowed: list[bytes] = []
+    for token in said:
+        allowed.append(constraint.allow(bits))
+        if not bits[token // 32] >> token % 32 & 1:
+            return None
+        if token not in voice.stops:
+            constraint.take(token)
+    return tuple(allowed)
+
+
+def _constraint(voice: Voice, ask: Ask, tools: Tools | None) -> Constraint | None:
+    lark = grammar_of(ask, tools, voice.call_style, voice.grammars)
+    return None if lark is None else voice.grammars.constraint(lark, "tools" if tools else "json_schema")
 
 
 def failed(error: BaseException) -> TrajkitError:

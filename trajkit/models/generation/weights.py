@@ -64,7 +64,7 @@ def merged(base: Any, folder: str, name: str) -> Any:
         return wrapped.merge_and_unload().eval()
 
 
-def with_adapter(model: Any, folder: str, name: str, *, said: str) -> Any:
+def with_adapter(model: Any, folder: str, name: str, *, said: str, is_trained: bool = False) -> Any:
     """Add an adapter to a model without merging it.
 
     Args:
@@ -72,6 +72,7 @@ def with_adapter(model: Any, folder: str, name: str, *, said: str) -> Any:
         folder: Folder or id of the adapter.
         name: Name of the adapter in peft.
         said: Name for errors.
+        is_trained: Whether its weights get gradients.
 
     Raises:
         RequestError: The adapter belongs to another model.
@@ -86,7 +87,10 @@ def with_adapter(model: Any, folder: str, name: str, *, said: str) -> Any:
             if isinstance(model, peft.PeftModel):
                 model.load_adapter(folder, adapter_name=name)
                 return model.eval()
-            return peft.PeftModel.from_pretrained(model, folder, adapter_name=name).eval()
+            wrapped = peft.PeftModel.from_pretrained(
+                model, folder, adapter_name=name, is_trainable=is_trained
+            )
+            return wrapped.eval()
     except (OSError, ValueError, RuntimeError, UnpicklingError) as error:  # no weights, or another model's
         raise RequestError(
             f"the adapter {said} does not fit its base: {_first_line(error)}",

@@ -5,10 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from trajkit._core.lazy import need
+from trajkit._core.outside import problem_of
 from trajkit._core.samples import pretrained
 from trajkit.errors import RequestError
+from trajkit.models.generation.located import adapter_settings
 from trajkit.models.generation.old_names import old_names
+from trajkit.models.generation.weights import with_adapter
+from trajkit.schema.base import JsonObject
 from trajkit.training.local.loss import LOGITS_AT_ONCE
 from trajkit.training.local.recipe import LocalRecipe, LoraRecipe
 from trajkit.training.local.shape import Shape, shape_of
@@ -104,7 +110,7 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
             model = transformers.AutoModelForCausalLM.from_config(config)
             if recipe.lora is not None:
                 # DoRA would read the weights, and adds one weight per output of a layer
-                plain = recipe.lora.model_copy(update={"use_dora": False})
+                plain = recipe.lora.model_copy(update={"use_dora": False, "adapter": ""})
                 model = _with_adapter(model, plain)
     except (OSError, ValueError) as error:
         raise _no_model(base, error) from error
@@ -245,8 +251,10 @@ def merge(base: str, adapter: Path, goal: Path, recipe: LocalRecipe) -> None:
 
 
 def _with_adapter(model: Any, lora: LoraRecipe) -> Any:
+    if lora.adapter:
+        return with_adapter(model, lora.adapter, "default", said=lora.adapter, is_trained=True)
     peft = need("peft", extra="local")
-    options = lora.model_dump()
+    options = lora.model_dump(exclude={"adapter"})
     if isinstance(options["target_modules"], tuple):
         options["target_modules"] = list(options["target_modules"])
     try:
@@ -254,6 +262,34 @@ def _with_adapter(model: Any, lora: LoraRecipe) -> Any:
             return peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **options))
     except ValueError as error:  # the model has no layer with such a name
         raise RequestError(str(error).splitlines()[0], hint="target_modules: all-linear") from error
+
+
+def going_on(recipe: JsonObject, adapter: str) -> JsonObject:
+    """Return the fields of a recipe with the settings of an adapter that the training goes on with.
+
+    Args:
+        recipe: Fields as the user gives them.
+        adapter: Folder of the adapter.
+
+    Raises:
+        RequestError: The recipe says something else, or the adapter is not one of LoRA.
+    """
+    told = adapter_settings(adapter) or {}
+    if told.get("peft_type") != "LORA":
+        raise RequestError(f"{adapter} is an adapter of type {told.get('peft_type')}, and not of LoRA")
+    settings = {name: told[name] for name in LoraRecipe.model_fields if told.get(name) is not None}
+    try:
+        own = LoraRecipe(**settings | {"adapter": adapter})
+    except ValidationError as error:  # such as a pattern of layers
+        raise RequestError(f"{adapter} cannot be trained further: {problem_of(error)}") from error
+    given: Any = recipe.get("lora", {})
+    hint = "leave it out; a whole model (`--merge` of the job that made the adapter) begins a new adapter"
+    if given is None:
+        raise RequestError(f"{adapter} is an adapter, and lora=null trains all weights", hint=hint)
+    for name, value in given.items():
+        if name in LoraRecipe.model_fields and getattr(own, name) != value:
+            raise RequestError(f"{adapter} has {name}={getattr(own, name)}, and not {value}", hint=hint)
+    return {**recipe, "lora": {**given, **own.model_dump()}}
 
 
 def _no_model(base: str, error: Exception) -> RequestError:

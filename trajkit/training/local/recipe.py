@@ -38,6 +38,8 @@ class LoraRecipe(Model):
     """Rank-stabilised scaling (Kalajdzievski 2023)."""
     use_dora: bool = False
     """Weight-decomposed adapters (Liu et al. 2024)."""
+    adapter: str = ""
+    """Folder of an adapter to go on with, whose settings these are; empty for new weights."""
 
 
 class PlayRecipe(Model):

@@ -12,6 +12,13 @@ import numpy as np
 
 from trajkit._core.lazy import need
 from trajkit.errors import DataError
+from trajkit.formats.chat_request import request_of
+from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.models.generation.ask import Ask
+from trajkit.models.generation.model import LocalModel, Voice
+from trajkit.models.generation.row import allowed_tokens
+from trajkit.models.serving.chat_request import ChatRequest
+from trajkit.rollouts.player_policy import as_tool
 from trajkit.rollouts.record import RETURN_METRIC
 from trajkit.schema import Episode, Outcome, Purpose, Transition
 from trajkit.store.dataset import Dataset
@@ -25,6 +32,8 @@ _MOST_SAMPLED = 1000
 """Steps on which the distance is measured before a training."""
 _LEAST_EFFECTIVE, _MOST_STALE = 0.05, 0.9
 """Share of effective steps below which, and of stale steps above which, a training is refused."""
+_HELD_TO = ("response_format", "tool_choice", "parallel_tool_calls")
+"""Options of a request from which, with its tools, the grammar of the answer follows."""
 _NO_LOGPROBS = "their steps have no log-probabilities"
 _OTHERWISE = "`trajkit weight --scheme advantage`, then `trajkit sft local`, learns from a store without them"
 
@@ -56,6 +65,14 @@ class Distance(NamedTuple):
             )
 
 
+class _Kept(NamedTuple):
+    """An episode of a store that is learned."""
+
+    trace: Trace
+    asks: tuple[Ask | None, ...]
+    """For each row what a grammar held its answer to; None where it was free, or where that is not stored."""
+
+
 class Logged:
     """The episodes of a store that can be learned, and how many cannot.
 
@@ -73,21 +90,20 @@ class Logged:
         self._recipe = recipe
         self.left: Counter[str] = Counter()
         """Episodes that are not learned, by reason."""
-        self.traces: list[Trace] = []
-        """Those that are."""
+        self._kept: list[_Kept] = []
         for episode in data:
             reason = _reason(episode, tokenizer, data.store.path, recipe)
             if reason is None:
-                self.traces.append(_trace(episode))
+                self._kept.append(_Kept(_trace(episode), tuple(map(_ask, episode.steps))))
             else:
                 self.left[reason] += 1
-        if not self.traces:
+        if not self._kept:
             said = ", ".join(f"{n:,}: {reason}" for reason, n in self.left.items()) or "it has no episode"
             unsaid = "--algorithm awr needs no log-probabilities; " if _NO_LOGPROBS in self.left else ""
             raise DataError(f"{data.store.path} cannot be learned: {said}", hint=unsaid + _OTHERWISE)
-        groups: dict[tuple[Any, ...], list[Trace]] = {}
-        for trace in self.traces:
-            groups.setdefault(trace.group, []).append(trace)
+        groups: dict[tuple[Any, ...], list[_Kept]] = {}
+        for kept in self._kept:
+            groups.setdefault(kept.trace.group, []).append(kept)
         self._groups = list(groups.values())
         if recipe.algorithm in COMPARING and max(map(len, self._groups)) == 1:
             raise DataError(
@@ -96,12 +112,23 @@ class Logged:
             )
         self._data = data
 
-    def lived(self, iteration: int) -> Lived:
-        """The groups of an iteration; after the last one it begins with the first again."""
+    @property
+    def traces(self) -> list[Trace]:
+        """Those that are learned, without what their grammars allowed."""
+        return [kept.trace for kept in self._kept]
+
+    def lived(self, iteration: int, voice: Voice) -> Lived:
+        """The groups of an iteration; after the last one it begins with the first again.
+
+        Args:
+            iteration: From 0.
+            voice: The model that learns.
+        """
         n = self._recipe.seeds_per_iteration
         order = np.random.default_rng(self._recipe.seed).permutation(len(self._groups))
         places = {int(order[at % len(order)]) for at in range(iteration * n, iteration * n + n)}
-        return Lived([trace for place in sorted(places) for trace in self._groups[place]], {}, 0)
+        traces = [_bound(kept, voice) for place in sorted(places) for kept in self._groups[place]]
+        return Lived(traces, {}, 0)
 
     @property
     def facts(self) -> JobData:
@@ -122,18 +149,21 @@ class Logged:
             left={f"episodes: {reason}": number for reason, number in self.left.items()},
         )
 
-    def distance(self, base: str) -> Distance:
+    def distance(self, base: str, tokenizer: ChatTemplate) -> Distance:
         """How far a model is from the policy that played, on some of the steps.
 
         Args:
             base: Folder or id of the model.
+            tokenizer: Its tokenizer.
         """
         torch = need("torch", extra="local")
         model = load_base(base, self._recipe).eval()
-        rows = [row for trace in self.traces for row in trace.rows]
-        if len(rows) > _MOST_SAMPLED:
-            chosen = np.random.default_rng(self._recipe.seed).choice(len(rows), _MOST_SAMPLED, replace=False)
-            rows = [rows[place] for place in sorted(chosen)]
+        asked = [each for kept in self._kept for each in zip(kept.trace.rows, kept.asks, strict=True)]
+        if len(asked) > _MOST_SAMPLED:
+            chosen = np.random.default_rng(self._recipe.seed).choice(len(asked), _MOST_SAMPLED, replace=False)
+            asked = [asked[place] for place in sorted(chosen)]
+        voice = LocalModel.of(model, tokenizer).voice(None)
+        rows = [_with_allowed(row, ask, voice) for row, ask in asked]
         size, gaps, n_tokens = self._recipe.per_device_train_batch_size, [], 0
         with torch.no_grad():
             for start in range(0, len(rows), size):
@@ -218,6 +248,28 @@ def _trace(episode: Episode) -> Trace:
 def _row(step: Transition) -> StepRow:
     completion = step.completion_token_ids or ()
     return StepRow(step.prompt_token_ids or (), completion, step.logprobs or (0.0,) * len(completion))
+
+
+def _ask(step: Transition) -> Ask | None:
+    """The request of a step whose answer was held to a grammar; None for others."""
+    extra: Any = step.extra or {}
+    if not (extra.get("sampling") or {}).get("is_masked") or not isinstance(extra.get("request"), dict):
+        return None
+    held = {name: value for name, value in extra["request"].items() if name in _HELD_TO}
+    tools = [as_tool(tool) for tool in step.tools or ()] or None
+    about = {"model": "", "messages": [{"role": "user"}], "tools": tools}
+    (ask,) = request_of(ChatRequest, {**about, **held}).asks(max_new_tokens=1)
+    return ask
+
+
+def _bound(kept: _Kept, voice: Voice) -> Trace:
+    rows = zip(kept.trace.rows, kept.asks, strict=True)
+    return kept.trace._replace(rows=tuple(_with_allowed(row, ask, voice) for row, ask in rows))
+
+
+def _with_allowed(row: StepRow, ask: Ask | None, voice: Voice) -> StepRow:
+    """The row with the tokens that its grammar allowed: it was drawn from a distribution over them."""
+    return row if ask is None else row._replace(allowed=allowed_tokens(voice, ask, row.completion))
 
 
 def _score(episode: Episode) -> float | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from trajkit._core.loop import run_to_end
 from trajkit._core.seeds import Seeds, as_seeds
 from trajkit.environments import typed_environment
+from trajkit.environments.load import code_digest
 from trajkit.errors import RequestError
 from trajkit.formats.tokenizer import ChatTemplate
 from trajkit.models.generation.model import LocalModel
@@ -24,6 +26,7 @@ from trajkit.rollouts.pool import Pool
 from trajkit.rollouts.record import Played
 from trajkit.rollouts.runner import play
 from trajkit.rollouts.seeds import derived_seed
+from trajkit.rollouts.variant_prompts import VariantOf, VariantPrompts
 from trajkit.schema import Purpose
 from trajkit.training.rl.recipe import PlayedRecipe, WorldRecipe
 
@@ -57,6 +60,30 @@ def player_of(base: str, recipe: WorldRecipe) -> LocalPlayer:
             raise RequestError("an agent has its own prompts", hint="leave out --config and --variant")
     player.prompts(typed_environment(recipe.env, recipe.env_settings).rule, history=recipe.history)
     return player
+
+
+def sources_of(world: WorldRecipe) -> dict[str, str]:
+    """Digests of the code and the prompts of the user that decide what is played, by what names them."""
+    found = {spec: code_digest(spec) for spec in (world.env, world.policy)}
+    if world.config:
+        which = VariantOf(Path(world.config), world.function, world.variant)
+        found[world.config] = VariantPrompts(which, history=world.history).digest
+    return {name: digest for name, digest in found.items() if digest is not None}
+
+
+def check_sources(world: WorldRecipe) -> None:
+    """Raise where what a job plays is not what it was prepared with.
+
+    Raises:
+        RequestError: The code of an environment or an agent has changed, or a configuration has.
+    """
+    now = sources_of(world)
+    changed = [name for name, digest in world.sources.items() if now.get(name) != digest]
+    if changed:
+        raise RequestError(
+            f"{changed[0]} has changed since this job was prepared: it would go on with something else",
+            hint="undo the change, or give the command of the job again: it makes a new one",
+        )
 
 
 class Stage:

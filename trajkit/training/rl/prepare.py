@@ -38,7 +38,7 @@ from trajkit.training.local.template import save_tokenizer, spelled
 from trajkit.training.new_job import begin_job, name_for, same_job
 from trajkit.training.origin import Origin, origin_of
 from trajkit.training.rl.offline import Distance, Logged
-from trajkit.training.rl.play import Stage, player_of
+from trajkit.training.rl.play import Stage, player_of, sources_of
 from trajkit.training.rl.recipe import PlayedRecipe, RlRecipe, TinkerRecipe, WorldRecipe
 from trajkit.training.runs import Runs
 
@@ -128,7 +128,7 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
         logged = None if data is None else Logged(data, template.digest, recipe)
         distance = None
         if logged is not None and recipe.algorithm != "awr":
-            distance = logged.distance(base)
+            distance = logged.distance(base, template)
             distance.check()
         _write_held_out(folder, play)
         job = begin_job(
@@ -293,6 +293,7 @@ def _settled_world(recipe: PlayedRecipe) -> WorldRecipe:
             "folder": str(Path.cwd()),
         }
     )
+    world = world.model_copy(update={"sources": sources_of(world)})
     kept = _reservations(world)
     held_out = _held_out(world, kept)
     if world.seeds:

@@ -41,6 +41,8 @@ class WorldRecipe(PlayRecipe):
     """What it is called in stores and reservations."""
     folder: str = ""
     """Folder in which an environment of one's own is imported; empty for the working folder."""
+    sources: dict[str, str] = {}
+    """Digests of the user's files that are read again when a killed training goes on, by what names them."""
     policy: str = ""
     """An agent of one's own that plays with the model, as `my_pkg.agent:MyAgent`; empty where the model names
     the actions itself."""

@@ -20,8 +20,8 @@ class Networks(NamedTuple):
 
     model: Any
     """The model that is trained."""
-    reference: Any
-    """A copy of it as it was at first; None where switching off its adapter gives that."""
+    first: Sequence[Any]
+    """The weights of it that are trained, as they were at first, in the order of the model."""
     value_head: Any
     """Maps a hidden state to the expected return; None for none."""
     context: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
@@ -87,8 +87,8 @@ class Round:
         batch = self._batch(places)
         with networks.context():
             found = scored(networks.model, batch, temperature=temperature, value_head=networks.value_head)
-        with networks.context(), _first_model(networks) as first:
-            reference = scored(first, batch, temperature=temperature).logps
+        with networks.context(), _as_at_first(networks):
+            reference = scored(networks.model, batch, temperature=temperature).logps
         mask = batch["mask"]
         weight, is_capped = correction(found.logps, batch["sampled"], mask, self._recipe)
         apart = reference - found.logps
@@ -200,10 +200,16 @@ def _grown_together(rows: Sequence[StepRow]) -> list[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def _first_model(networks: Networks) -> Iterator[Any]:
-    """The model that the training started from."""
-    if networks.reference is not None:
-        yield networks.reference
-        return
-    with networks.model.disable_adapter():
-        yield networks.model
+def _as_at_first(networks: Networks) -> Iterator[None]:
+    """Give the model the weights with which the training started."""
+    trained = [each for each in networks.model.parameters() if each.requires_grad]
+
+    def exchange() -> None:
+        for now, first in zip(trained, networks.first, strict=True):
+            now.data, first.data = first.data, now.data
+
+    exchange()
+    try:
+        yield
+    finally:
+        exchange()

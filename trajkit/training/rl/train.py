@@ -9,6 +9,7 @@ from typing import Any
 from trajkit._core.lazy import need
 from trajkit.errors import TrainingError
 from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.models.generation.model import LocalModel
 from trajkit.rollouts.record import RETURN_METRIC, Played
 from trajkit.schema.base import JsonObject
 from trajkit.store.dataset import open_dataset
@@ -114,10 +115,11 @@ def _train(
     template = ChatTemplate(tokenizer)
     stage = Stage(base, recipe, template) if recipe.play.env else None
     logged = None if store is None else Logged(open_dataset(store), template.digest, recipe)
+    voice = LocalModel.of(model, template).voice(None)
 
     def lived(network: Any, iteration: int, held_out: frozenset[str]) -> Lived:
         if logged is not None:
-            return logged.lived(iteration)
+            return logged.lived(iteration, voice)
         assert stage is not None  # without a store there is an environment
         played = stage.attempts(network, iteration)
         if keep is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -47,7 +46,7 @@ def trainer_class() -> type[Any]:
         ) -> None:
             super().__init__(train_dataset=range(recipe.iterations * recipe.n_updates), **options)
             self._recipe, self._source, self._measure, self._tell = recipe, source, measure, tell
-            reference = None if recipe.lora is not None else copy.deepcopy(self.model).eval()
+            first = [each.detach().clone() for each in self.model.parameters() if each.requires_grad]
             head = None
             if recipe.algorithm == "ppo":
                 head = torch.nn.Linear(self.model.config.get_text_config().hidden_size, 1).to(
@@ -55,7 +54,7 @@ def trainer_class() -> type[Any]:
                 )
                 torch.nn.init.zeros_(head.weight)
                 torch.nn.init.zeros_(head.bias)
-            self._networks = Networks(self.model, reference, head, self.compute_loss_context_manager)
+            self._networks = Networks(self.model, first, head, self.compute_loss_context_manager)
             self._padding = self.model.config.pad_token_id or 0
             self._held_out, self._max_staleness = held_out, max_staleness
             self._watch = Watch(recipe, tell)

@@ -18,6 +18,7 @@ from trajkit.store.writer import write_episodes
 from trajkit.training.job import TuneJob
 from trajkit.training.local.finish import MODEL, TOKENIZER
 from trajkit.training.rl.page import write_rl_page
+from trajkit.training.rl.play import check_sources
 from trajkit.training.rl.prepare import HELD_OUT
 from trajkit.training.rl.recipe import PlayedRecipe, RlRecipe, TinkerRecipe
 from trajkit.training.rl.tinker import Progress, TinkerTrained, train_at_service
@@ -88,6 +89,7 @@ def _around(
         _write_store(folder / ROLLOUTS / f"{iteration + 1:04}", job, iteration, played)
 
     with contextlib.chdir(recipe.play.folder or Path.cwd()):  # where an environment of one's own is imported
+        check_sources(recipe.play)
         yield {
             "tokenizer": str(folder / TOKENIZER),
             "held_out": frozenset(json.loads((folder / HELD_OUT).read_text(encoding="utf-8"))),
