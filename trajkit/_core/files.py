@@ -93,6 +93,24 @@ def write_json(goal: Path, value: Any, *, mode: int = 0o644) -> None:
     write_text(goal, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode=mode)
 
 
+def named_by_content(folder: Path, name: str, write: Callable[[Path], object]) -> Path:
+    """Write a file whose name has a hash of its content: the same content has the same path.
+
+    Args:
+        folder: Where it is written.
+        name: Its name without the hash, such as `rows.parquet`.
+        write: Writes the file at a path.
+    """
+    goal = folder / name
+    temporary = temporary_beside(goal)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        write(temporary)
+        return temporary.replace(goal.with_stem(f"{goal.stem}-{sha256_file(temporary)[:16]}"))
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def refuse_existing(goal: Path) -> None:
     """Raise unless nothing has this name yet.
 
