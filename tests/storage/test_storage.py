@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +23,10 @@ from tests.storage.server import Fault, Proxy
 from trajkit._core.address import Address, place_of
 from trajkit.cli.main import run
 from trajkit.commands.catalog import COMMANDS, load
+from trajkit.engines import local
 from trajkit.errors import RequestError, StoreError, TrajkitError
+from trajkit.rollouts.options import Options
+from trajkit.rollouts.session import open_run, prepare
 from trajkit.store.engine import connect, scan
 from trajkit.store.reader import open_store
 
@@ -67,6 +72,7 @@ def files(address: str) -> set[str]:
 OUTPUTS = {
     "convert",
     "dedupe",
+    "evaluate",
     "export",
     "import",
     "leak",
@@ -76,6 +82,7 @@ OUTPUTS = {
     "rebuild",
     "redact",
     "replay",
+    "rollout",
     "score",
     "select",
     "split",
@@ -246,6 +253,82 @@ def test_only_the_columns_and_row_groups_that_a_query_needs_are_read(server: Pro
         with connect() as connection:
             connection.execute(sql.format(scan([path]))).fetchall()
         assert 0 < server.n_read < len(raw.getvalue()) / 4
+
+
+def test_a_rollout_goes_to_an_address_when_it_is_whole(memory: str) -> None:
+    played = trajkit.rollout("babyai", policy="expert", task="goto", episodes=2, output=f"{memory}/expert")
+    assert played.n_done == open_store(f"{memory}/expert").manifest.counts.n_episodes == 2
+    assert str(played.path) == f"{memory}/expert"
+    again = trajkit.rollout("babyai", policy="expert", task="goto", episodes=2, output=f"{memory}/expert")
+    assert again.path == played.path, "the same run has written it"
+    with pytest.raises(StoreError, match="exists already"):
+        trajkit.rollout("babyai", policy="expert", task="goto", episodes=3, output=f"{memory}/expert")
+    assert sorted(path.name for path in Path.cwd().iterdir()) == [".trajkit"]
+
+
+def test_fewer_episodes_of_the_same_run_are_not_replaced_at_an_address(memory: str) -> None:
+    def stop(_: object) -> None:
+        raise TrajkitError("stopped")
+
+    options = {"env_id": "babyai", "tasks": ("goto",), "policy": "expert", "seeds": "0:3", "concurrency": 1}
+    session = prepare(Options.model_validate({**options, "store": f"{memory}/expert"}))
+    with open_run(session) as run:
+        with pytest.raises(TrajkitError, match="stopped"):
+            run.play(on_played=stop)
+        run.write()
+        assert run.journal.n_done == 1
+    with open_run(session) as run:
+        run.play(on_played=lambda _: None)
+        with pytest.raises(StoreError, match="has 1 of the 3 episodes of this run") as caught:
+            run.write()
+    assert "plays none of them again" in str(caught.value.hint)
+    again = trajkit.rollout("babyai", policy="expert", task="goto", seeds="0:3", output=f"{memory}/whole")
+    assert again.n_done == open_store(f"{memory}/whole").manifest.counts.n_episodes == 3
+
+
+# -- with --on -----------------------------------------------------------------------------------------------
+
+SHARED: dict[str, Callable[..., object]] = {
+    "select": functools.partial(trajkit.select, where=CHOSEN),
+    "split": trajkit.split,
+    "dedupe": functools.partial(trajkit.dedupe, exact=True),
+    "redact": trajkit.redact,
+    "replay": trajkit.replay,
+    "convert": functools.partial(trajkit.convert, to="openai-sft", where="purpose <> 'eval'"),
+}
+
+
+@pytest.mark.parametrize("verb", SHARED)
+def test_shards_become_at_an_address_what_they_become_in_a_folder(verb: str, memory: str) -> None:
+    for root in ("here", memory):
+        SHARED[verb]("sample:babyai", output=f"{root}/made", workers=1)
+    here = {
+        str(path.relative_to("here")): path.read_bytes() for path in Path("here").rglob("*") if path.is_file()
+    }
+    there = {name: (place_of(memory) / name).read_bytes() for name in files(memory)}
+    assert here.keys() == there.keys()
+    for name, content in here.items():
+        assert there[name] == content or name.endswith("manifest.json"), name
+        if name.endswith("manifest.json"):
+            one, other = (json.loads(each)["digest"] for each in (content, there[name]))
+            assert one == other
+    assert not list(Path(".trajkit").glob("shards/*"))
+
+
+def test_shards_that_were_made_are_sent_again_after_the_service_failed(
+    server: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.fault = once("403", "PUT", "manifest", times=99)
+    with pytest.raises(StoreError, match="is refused"):
+        trajkit.select("sample:babyai", where=CHOSEN, output=bucket, workers=2)
+    assert files(bucket) == set()
+    (kept,) = Path(".trajkit/shards").iterdir()
+    server.fault = lambda method, path: None
+    monkeypatch.setattr(local, "run", lambda *_: pytest.fail("a shard ran again"))
+    made = trajkit.select("sample:babyai", where=CHOSEN, output=bucket, workers=2)
+    assert made.manifest is not None
+    assert made.manifest.digest == chosen("here")
+    assert not kept.exists()
 
 
 def test_a_damaged_part_at_an_address_is_found_when_it_is_read_whole(memory: str) -> None:
