@@ -389,9 +389,15 @@ def test_every_option_takes_an_address_or_refuses_it() -> None:
 
 
 def test_an_address_that_is_refused_leaves_no_folder() -> None:
-    for words in (["run", "x.yaml", "-o", "s3://b/x"], ["stats", "sample:babyai", "--html", "s3://b/x.html"]):
+    for typed, hint in (
+        ("run x.yaml -o s3://b/x", "`trajkit select PATH/STORE -o ADDRESS` copies"),
+        ("archive -o s3://b/x", "copy the folder when it is whole"),
+        ("stats sample:babyai --html s3://b/x.html", "docs/storage.md"),
+    ):
+        words = typed.split()
         found = load(words[0])
         assert found is not None
         result = CliRunner().invoke(found, words[1:])
         assert isinstance(result.exception, RequestError)
+        assert hint in str(result.exception.hint)
     assert not list(Path.cwd().iterdir())
