@@ -30,6 +30,11 @@ class Division(Protocol):
         """
 
 
+def in_shard(index: int, n: int, text: str) -> str:
+    """Return what is wrong in one of the shards, with the number of the shard, which counts from 1."""
+    return f"shard {index + 1} of {n}, {text}"
+
+
 def shards_folder(goal: Path) -> Path:
     """Return the folder for the shards of a command that writes `goal`; the same command finds it again.
 
