@@ -162,7 +162,7 @@ def test_refused_rows_of_all_shards_are_one_error(here: Path) -> None:
 
 def test_long_rows_are_named_with_their_shard(dataset: Dataset, here: Path) -> None:
     division, options = Here(3, here / "work"), {"tokenizer": "estimate", "max_length": 9}
-    with pytest.raises(DataError, match="rows longer than 9 tokens: shard [1-3] of 3, episode e00"):
+    with pytest.raises(DataError, match=r"rows longer than 9 tokens: shard [1-3] of 3, episode e00"):
         convert(dataset, here / "rows.jsonl", to="trl-messages", division=division, **options)
 
 

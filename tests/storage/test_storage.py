@@ -6,7 +6,12 @@ import contextlib
 import functools
 import io
 import json
+import os
 import secrets
+import subprocess
+import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,8 +24,8 @@ import pytest
 from click.testing import CliRunner
 
 import trajkit
-from tests.storage.server import Fault, Proxy
-from trajkit._core.address import Address, place_of
+from tests.storage.server import BUCKET, Fault, Proxy
+from trajkit._core.address import Address, left_unsent, place_of, publish
 from trajkit.cli.main import run
 from trajkit.commands.catalog import COMMANDS, load
 from trajkit.engines import local
@@ -30,6 +35,7 @@ from trajkit.rollouts.session import open_run, prepare
 from trajkit.store.engine import connect, scan
 from trajkit.store.reader import open_store
 
+ROOT = str(Path(__file__).parents[2])
 CHOSEN = ("n_steps > 2", "purpose <> 'eval'")
 
 
@@ -218,6 +224,133 @@ def test_credentials_that_expire_before_the_manifest_leave_nothing_and_no_secret
     assert "\n" not in str(caught.value)
     assert files(bucket) == set()
     assert not place_of(f"{bucket}.writing").exists()
+
+
+@pytest.fixture
+def sending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A temporary folder of this test's own, where senders leave word."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+@pytest.mark.usefixtures("sending")
+@pytest.mark.parametrize("was_sent", [False, True])
+def test_after_a_sender_was_killed_the_next_write_wins(
+    server: Proxy, bucket: str, was_sent: bool, tmp_path: Path
+) -> None:
+    """A reader sees nothing half. The second case: all was sent, and only the claim is left."""
+    arrived, killed = threading.Event(), threading.Event()
+
+    def fault(method: str, path: str) -> str | None:
+        if (method, was_sent) == ("PUT", False) and "manifest" in path:
+            arrived.set()
+            assert killed.wait(60)
+            return "cut request"
+        if (method, was_sent) == ("DELETE", True):
+            arrived.set()
+            assert killed.wait(60)
+            return "403"
+        return None
+
+    server.fault = fault
+    words = [
+        "select",
+        "sample:babyai",
+        *(word for each in CHOSEN for word in ("--where", each)),
+        "-o",
+        bucket,
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "trajkit", *words], env={**os.environ, "PYTHONPATH": ROOT}
+    ) as sender:
+        assert arrived.wait(60)
+        with pytest.raises(StoreError, match=r"written by another process|exists already"):
+            chosen(bucket)
+        sender.kill()
+    killed.set()
+    server.fault = lambda method, path: None
+    assert files(bucket) == (WHOLE if was_sent else WHOLE - {"manifest.json"})
+    assert place_of(f"{bucket}.writing").exists()
+    assert left_unsent() == [bucket]
+    assert f"{bucket} was being sent" in str(trajkit.doctor())
+    if was_sent:
+        expected = open_store(bucket).manifest.digest
+        with pytest.raises(StoreError, match="exists already"):
+            chosen(bucket)
+    else:
+        with pytest.raises(StoreError, match="is not a store"):
+            open_store(bucket)
+        expected = chosen(bucket)
+    assert trajkit.info(bucket, check=True).digest == expected
+    assert files(bucket) == WHOLE
+    assert not place_of(f"{bucket}.writing").exists()
+    assert left_unsent() == []
+
+
+@pytest.mark.usefixtures("server", "sending")
+def test_what_a_process_of_another_machine_writes_is_left_alone(bucket: str) -> None:
+    fsspec.filesystem("s3").pipe_file(f"{bucket}.writing", b"elsewhere")
+    fsspec.filesystem("s3").pipe_file(f"{bucket}/steps/part-00000.parquet", b"theirs")
+    with pytest.raises(StoreError, match="exists already"):
+        chosen(bucket)
+    fsspec.filesystem("s3").rm_file(f"{bucket}/steps/part-00000.parquet")
+    with pytest.raises(StoreError, match="is being written by another process, or one was stopped") as caught:
+        chosen(bucket)
+    assert f"remove {bucket}.writing" in str(caught.value.hint)
+    assert place_of(f"{bucket}.writing").read_bytes() == b"elsewhere"
+    assert left_unsent() == []
+
+
+def multipart_uploads() -> list[object]:
+    return fsspec.filesystem("s3").call_s3("list_multipart_uploads", Bucket=BUCKET).get("Uploads", [])
+
+
+@pytest.mark.parametrize(
+    "fault", [None, once("503", "PUT", "partNumber=2"), once("cut request", "PUT", "partNumber")]
+)
+def test_a_large_part_is_sent_in_pieces(
+    fault: Fault | None, server: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, manifest = large(tmp_path, monkeypatch)
+    server.fault = fault or server.fault
+    goal = place_of(bucket)
+    publish({goal / "part.parquet": part, goal / "manifest.json": manifest}, goal)
+    pieces = {
+        each.path.partition("partNumber=")[2][0] for each in server.requests if "partNumber" in each.path
+    }
+    assert pieces == {"1", "2", "3"}
+    assert (goal / "part.parquet").read_bytes() == part.read_bytes()
+    assert files(bucket) == {"part.parquet", "manifest.json"}
+    writes = [each.path for each in server.requests if each.method in ("PUT", "POST")]
+    assert writes[-1].endswith("manifest.json")
+    assert multipart_uploads() == []
+
+
+def test_a_large_part_that_cannot_be_sent_leaves_nothing(
+    server: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, manifest = large(tmp_path, monkeypatch)
+    server.fault = once("403", "PUT", "partNumber=3", times=99)
+    goal = place_of(bucket)
+    with pytest.raises(StoreError, match="expired"):
+        publish({goal / "part.parquet": part, goal / "manifest.json": manifest}, goal)
+    assert files(bucket) == set()
+    assert multipart_uploads() == []
+
+
+def large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A file of three pieces of 5 MB, the smallest that S3 takes, and a manifest."""
+    import s3fs
+
+    least = 5 << 20
+    monkeypatch.setattr(
+        s3fs.S3FileSystem, "_put_file", functools.partialmethod(s3fs.S3FileSystem._put_file, chunksize=least)
+    )
+    part, manifest = folder / "part.parquet", folder / "manifest.json"
+    part.write_bytes(secrets.token_bytes(2 * least + 1000))
+    manifest.write_text("{}")
+    return part, manifest
 
 
 def test_reads_that_fail_once_give_the_same_answer_and_refusals_end_in_a_line(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajkit._core.address import Address, publish, send
+from trajkit._core.address import Address, publish, refuse_taken, send
 from trajkit.errors import StoreError
 
 if TYPE_CHECKING:
@@ -117,7 +117,9 @@ def refuse_existing(goal: Path) -> None:
     Raises:
         StoreError: `goal` exists.
     """
-    if goal.exists() or goal.is_symlink():
+    if isinstance(goal, Address):
+        refuse_taken(goal)
+    elif goal.exists() or goal.is_symlink():
         raise StoreError(f"{goal} exists already", hint="choose another -o, or remove it first")
 
 
