@@ -97,6 +97,7 @@ VERBS: dict[str, Verb] = {
     "select": lambda goal, engine: select(SAMPLE, goal, top="50%", control=True, engine=engine),
     "split": lambda goal, engine: split(SAMPLE, goal, ratio={"train": 0.6, "val": 0.4}, engine=engine),
     "dedupe": lambda goal, engine: dedupe(SAMPLE, goal, exact=True, episodes=True, engine=engine),
+    "near": lambda goal, engine: dedupe(SAMPLE, goal, episodes=True, near=0.8, engine=engine),
     "mask": lambda goal, engine: mask(SAMPLE, goal, reasons=["no-op", "loop", "invalid"], engine=engine),
     "weight": lambda goal, engine: weight(SAMPLE, goal, scheme="grpo", by=["task"], engine=engine),
 }
