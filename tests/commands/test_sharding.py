@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -150,13 +151,19 @@ def test_refused_rows_of_all_shards_are_one_error(here: Path) -> None:
     write_episodes(here / "store", [*map(episode, (0, 1, 3, 4)), *bad], kind="test")
     messages = []
     for division in (None, Here(3, here / "work")):
-        with pytest.raises(
-            DataError, match="6 rows would be refused as openai-sft: episode e002 step 0"
-        ) as e:
+        with pytest.raises(DataError, match="6 rows would be refused as openai-sft: ") as e:
             convert(open_dataset("store"), here / "rows.jsonl", to="openai-sft", division=division)
         messages.append(str(e.value))
-    assert messages[0] == messages[1]
+    assert "openai-sft: episode e002 step 0: " in messages[0]
+    assert "openai-sft: shard 1 of 3, episode e002 step 0: " in messages[1]
+    assert re.sub(r"shard [0-9] of 3, ", "", messages[1]) == messages[0]
     assert not (here / "rows.jsonl").exists()
+
+
+def test_long_rows_are_named_with_their_shard(dataset: Dataset, here: Path) -> None:
+    division, options = Here(3, here / "work"), {"tokenizer": "estimate", "max_length": 9}
+    with pytest.raises(DataError, match=r"rows longer than 9 tokens: shard [1-3] of 3, episode e00"):
+        convert(dataset, here / "rows.jsonl", to="trl-messages", division=division, **options)
 
 
 def test_formats_without_shards_say_so(dataset: Dataset, here: Path) -> None:
@@ -205,7 +212,7 @@ def test_an_import_is_the_same_whatever_the_shards(kind: str, here: Path) -> Non
 
 def test_a_bad_document_of_one_shard_is_named_and_no_store_is_made(here: Path) -> None:
     (here / "logs.jsonl").write_text("\n".join([*map(conversation, range(6)), "{not JSON"]) + "\n")
-    with pytest.raises(DataError, match=r"1 of 7 documents cannot be read as .*: logs\.jsonl:7: "):
+    with pytest.raises(DataError, match=r"1 of 7 .* cannot be read as .*: shard 3 of 3, logs\.jsonl:7: "):
         read_shards("logs.jsonl", Wish(format="hf-messages"), Here(3, here / "work"))
 
 

@@ -219,7 +219,7 @@ def test_no_way_of_writing_it_hides_a_value(text: str) -> None:
     assert changed is not None
     made = changed.applied(values)
     assert "corp.io" not in made.to_pylist()[0].replace("@db.corp.io", "")
-    assert search.report().n_found == 1
+    assert search.findings.report().n_found == 1
     if text.startswith("{"):
         assert isinstance(json.loads(made.to_pylist()[0]), dict)
 

@@ -9,19 +9,25 @@ from typing import Any
 
 import pytest
 
+from tests.engines import work
+from trajkit.curation import redact as redacting
 from trajkit.curation.dedupe import dedupe
 from trajkit.curation.leak import drop_leaks
 from trajkit.curation.mask import mask
 from trajkit.curation.merge import merge
+from trajkit.curation.redact import redact
 from trajkit.curation.replay import replay
 from trajkit.curation.score import score
 from trajkit.curation.select import select
 from trajkit.curation.split import split
 from trajkit.curation.weight import weight
 from trajkit.engines import local
-from trajkit.engines.engine import Engine
-from trajkit.schema import Manifest
+from trajkit.engines.engine import Engine, engine_named
+from trajkit.errors import RequestError, TrajkitError
+from trajkit.schema import Episode, Manifest, Transition, message
 from trajkit.store.reader import open_store, verify
+from trajkit.store.spool import Spool
+from trajkit.store.writer import StoreWriter
 
 SAMPLE = "sample:babyai"
 Verb = Callable[[Path, Engine | None], Any]
@@ -61,12 +67,37 @@ def scored_in(goal: Path, engine: Engine | None) -> Any:
     )
 
 
+def redacted_in(goal: Path, engine: Engine | None) -> Any:
+    """A store of several parts, with values that are in more than one of them."""
+    return redact(mailed(goal.parent / "mails"), goal, engine=engine)
+
+
+def mailed(path: Path, *, n: int = 9, n_parts: int = 3, said: str = "") -> Path:
+    """A store with mail addresses; the first values of a part are known from an earlier one, or new."""
+    with StoreWriter(path, kind="test") as writer:
+        for part in range(n_parts):
+            with Spool(path) as spool:
+                for number in range(part, n, n_parts):
+                    spool.add(mail(number, said))
+                writer.add(spool.connection, **next(spool.parts(()))._asdict())
+        writer.finish()
+    return path
+
+
+def mail(number: int, said: str) -> Episode:
+    texts = {"messages": (message("user", f"{said}p{number}@corp.io or p{number // 2}@corp.io asks"),)}
+    step = Transition(step_index=0, completion=message("assistant", f"/home/u{number % 4}/x"), **texts)
+    return Episode(episode_id=f"e{number:03}", source="test", steps=(step,))
+
+
 VERBS: dict[str, Verb] = {
     "score": scored_in,
+    "redact": redacted_in,
     "replay": lambda goal, engine: replay(SAMPLE, goal, fill=True, engine=engine),
     "select": lambda goal, engine: select(SAMPLE, goal, top="50%", control=True, engine=engine),
     "split": lambda goal, engine: split(SAMPLE, goal, ratio={"train": 0.6, "val": 0.4}, engine=engine),
     "dedupe": lambda goal, engine: dedupe(SAMPLE, goal, exact=True, episodes=True, engine=engine),
+    "near": lambda goal, engine: dedupe(SAMPLE, goal, episodes=True, near=0.8, engine=engine),
     "mask": lambda goal, engine: mask(SAMPLE, goal, reasons=["no-op", "loop", "invalid"], engine=engine),
     "weight": lambda goal, engine: weight(SAMPLE, goal, scheme="grpo", by=["task"], engine=engine),
 }
@@ -138,4 +169,55 @@ def test_a_job_that_was_stopped_continues(tmp_path: Path) -> None:
     VERBS["mask"](tmp_path / "a" / "store", engine)
     assert sorted(run) == list(range(max(run) + 1))  # no shard was written twice
     VERBS["mask"](tmp_path / "b" / "store", None)
+    same(stores(tmp_path / "a"), stores(tmp_path / "b"))
+
+
+# -- redact --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_parts", [3, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 20))])
+def test_placeholders_are_numbered_over_all_parts(n_parts: int, tmp_path: Path) -> None:
+    """Also after earlier placeholders, and where a pattern matches text beside some placeholder only."""
+    file = tmp_path / "patterns"
+    file.write_text("beside=HOME_PATH_3\\](/x)\n")
+    store = mailed(tmp_path / "mails", n=40, n_parts=n_parts, said="[EMAIL_7] and ")
+    alone = redact(store, tmp_path / "a" / "store", pattern_file=file)
+    shared = redact(store, tmp_path / "b" / "store", pattern_file=file, engine=in_this_process(2))
+    same(stores(tmp_path / "a"), stores(tmp_path / "b"))
+    assert shared.report == alone.report
+    assert alone.report.n_by_kind == {"email": 80, "home-path": 40, "beside": 10}
+    assert redact(store, None, engine=in_this_process(2)).report.n_by_kind == {"email": 80, "home-path": 40}
+    assert not list((tmp_path / "b").glob(".*"))
+
+
+def test_a_pattern_that_would_be_kept_in_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="a pattern may be secret"):
+        redact(SAMPLE, tmp_path / "store", patterns={"mine": "s3cret"}, engine=in_this_process(2))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_value_is_in_the_files_of_shards(tmp_path: Path) -> None:
+    store = mailed(tmp_path / "mails")
+    seen: list[bytes] = []
+
+    def looking(job: Any, indexes: list[int], workers: int | None) -> Iterator[int]:
+        yield from local.run(job, indexes, 1)
+        seen.extend(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
+
+    redact(store, tmp_path / "out" / "store", engine=dataclasses.replace(in_this_process(2), run=looking))
+    assert len(seen) > 10
+    assert not [each for each in seen if b"corp.io" in each]
+
+
+@pytest.mark.full
+def test_redact_goes_on_after_a_worker_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = mailed(tmp_path / "mails")
+    redact(store, tmp_path / "a" / "store")
+    monkeypatch.setenv("TRAJKIT_TEST_KILLED", str(tmp_path / "killed"))
+    monkeypatch.setattr(redacting, "redact_parts", work.redact_parts)
+    engine = engine_named("local", 2)
+    with pytest.raises(TrajkitError, match="a worker process died"):
+        redact(store, tmp_path / "b" / "store", engine=engine)
+    assert not (tmp_path / "b" / "store").exists()
+    redact(store, tmp_path / "b" / "store", engine=engine)
     same(stores(tmp_path / "a"), stores(tmp_path / "b"))

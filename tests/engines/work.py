@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trajkit._core.files import write_text
+from trajkit.curation.redact import redact_parts as _redact_parts
 from trajkit.errors import DataError
 
 
@@ -35,6 +37,15 @@ def die_once(item: dict[str, Any]) -> int:
             return double(item)
         os.kill(os.getpid(), signal.SIGKILL)
     return double(item)
+
+
+def redact_parts(item: dict[str, Any]) -> dict[str, Any]:
+    """Write parts of a redacted store; the first process that has the second one is killed."""
+    if item["parts"] == ["part-00001.parquet"]:
+        with contextlib.suppress(FileExistsError):
+            Path(os.environ["TRAJKIT_TEST_KILLED"]).touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+    return _redact_parts(item)
 
 
 def forget_import(item: dict[str, Any]) -> int:

@@ -10,14 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fsspec
 import pytest
 
 from tests.matrix import daily
+from trajkit._core.settings import Project
 from trajkit.cli.main import run as run_command
 from trajkit.curation.merge import merge
 from trajkit.errors import DataError
 from trajkit.schema import Manifest
 from trajkit.sources.choose import UNCHANGED
+from trajkit.sources.open import export_from, find_source
 from trajkit.sources.request import ExportRequest, MetricCondition, Shard, Tally
 from trajkit.sources.tensorzero.archive.copying import archive
 from trajkit.sources.tensorzero.archive.database import open_archive
@@ -125,6 +128,24 @@ def test_an_export_from_an_archive_is_that_from_its_database(
     assert of_archive.metrics == of_database.metrics
     assert of_archive.digest == of_database.digest
     verify_store(open_store(tmp_path / "archive"), deep=True)
+
+
+def test_an_archive_at_an_address_is_read_as_one_in_a_folder(
+    archives: dict[str, Path], whole: dict[str, Whole], tmp_path: Path
+) -> None:
+    folder = archives["clickhouse"]
+    memory = fsspec.filesystem("memory")
+    memory.put(str(folder), "/archives/clickhouse", recursive=True)
+    try:
+        there = find_source("memory://archives/clickhouse", Project())
+        request = ExportRequest(**{"as_of": LATER, **EVERYTHING})
+        tally, manifest = export_from(there, request, tmp_path / "store", on_progress=lambda *_: None)
+    finally:
+        memory.rm("/archives", recursive=True)
+    expected = whole["archive of clickhouse"]
+    assert manifest is not None
+    assert (tally, manifest.digest) == (expected.tally, expected.manifest.digest)
+    assert manifest.source == expected.manifest.source
 
 
 def test_every_source_gives_the_same_episodes_and_keeps_the_same_inputs(whole: dict[str, Whole]) -> None:

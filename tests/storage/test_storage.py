@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import json
+import os
 import secrets
-from collections.abc import Iterator
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,14 +24,18 @@ import pytest
 from click.testing import CliRunner
 
 import trajkit
-from tests.storage.server import Fault, Proxy
-from trajkit._core.address import Address, place_of
+from tests.storage.server import BUCKET, Fault, Proxy
+from trajkit._core.address import Address, left_unsent, place_of, publish
 from trajkit.cli.main import run
 from trajkit.commands.catalog import COMMANDS, load
+from trajkit.engines import local
 from trajkit.errors import RequestError, StoreError, TrajkitError
+from trajkit.rollouts.options import Options
+from trajkit.rollouts.session import open_run, prepare
 from trajkit.store.engine import connect, scan
 from trajkit.store.reader import open_store
 
+ROOT = str(Path(__file__).parents[2])
 CHOSEN = ("n_steps > 2", "purpose <> 'eval'")
 
 
@@ -67,6 +78,7 @@ def files(address: str) -> set[str]:
 OUTPUTS = {
     "convert",
     "dedupe",
+    "evaluate",
     "export",
     "import",
     "leak",
@@ -76,6 +88,7 @@ OUTPUTS = {
     "rebuild",
     "redact",
     "replay",
+    "rollout",
     "score",
     "select",
     "split",
@@ -213,6 +226,133 @@ def test_credentials_that_expire_before_the_manifest_leave_nothing_and_no_secret
     assert not place_of(f"{bucket}.writing").exists()
 
 
+@pytest.fixture
+def sending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A temporary folder of this test's own, where senders leave word."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+@pytest.mark.usefixtures("sending")
+@pytest.mark.parametrize("was_sent", [False, True])
+def test_after_a_sender_was_killed_the_next_write_wins(
+    server: Proxy, bucket: str, was_sent: bool, tmp_path: Path
+) -> None:
+    """A reader sees nothing half. The second case: all was sent, and only the claim is left."""
+    arrived, killed = threading.Event(), threading.Event()
+
+    def fault(method: str, path: str) -> str | None:
+        if (method, was_sent) == ("PUT", False) and "manifest" in path:
+            arrived.set()
+            assert killed.wait(60)
+            return "cut request"
+        if (method, was_sent) == ("DELETE", True):
+            arrived.set()
+            assert killed.wait(60)
+            return "403"
+        return None
+
+    server.fault = fault
+    words = [
+        "select",
+        "sample:babyai",
+        *(word for each in CHOSEN for word in ("--where", each)),
+        "-o",
+        bucket,
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "trajkit", *words], env={**os.environ, "PYTHONPATH": ROOT}
+    ) as sender:
+        assert arrived.wait(60)
+        with pytest.raises(StoreError, match=r"written by another process|exists already"):
+            chosen(bucket)
+        sender.kill()
+    killed.set()
+    server.fault = lambda method, path: None
+    assert files(bucket) == (WHOLE if was_sent else WHOLE - {"manifest.json"})
+    assert place_of(f"{bucket}.writing").exists()
+    assert left_unsent() == [bucket]
+    assert f"{bucket} was being sent" in str(trajkit.doctor())
+    if was_sent:
+        expected = open_store(bucket).manifest.digest
+        with pytest.raises(StoreError, match="exists already"):
+            chosen(bucket)
+    else:
+        with pytest.raises(StoreError, match="is not a store"):
+            open_store(bucket)
+        expected = chosen(bucket)
+    assert trajkit.info(bucket, check=True).digest == expected
+    assert files(bucket) == WHOLE
+    assert not place_of(f"{bucket}.writing").exists()
+    assert left_unsent() == []
+
+
+@pytest.mark.usefixtures("server", "sending")
+def test_what_a_process_of_another_machine_writes_is_left_alone(bucket: str) -> None:
+    fsspec.filesystem("s3").pipe_file(f"{bucket}.writing", b"elsewhere")
+    fsspec.filesystem("s3").pipe_file(f"{bucket}/steps/part-00000.parquet", b"theirs")
+    with pytest.raises(StoreError, match="exists already"):
+        chosen(bucket)
+    fsspec.filesystem("s3").rm_file(f"{bucket}/steps/part-00000.parquet")
+    with pytest.raises(StoreError, match="is being written by another process, or one was stopped") as caught:
+        chosen(bucket)
+    assert f"remove {bucket}.writing" in str(caught.value.hint)
+    assert place_of(f"{bucket}.writing").read_bytes() == b"elsewhere"
+    assert left_unsent() == []
+
+
+def multipart_uploads() -> list[object]:
+    return fsspec.filesystem("s3").call_s3("list_multipart_uploads", Bucket=BUCKET).get("Uploads", [])
+
+
+@pytest.mark.parametrize(
+    "fault", [None, once("503", "PUT", "partNumber=2"), once("cut request", "PUT", "partNumber")]
+)
+def test_a_large_part_is_sent_in_pieces(
+    fault: Fault | None, server: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, manifest = large(tmp_path, monkeypatch)
+    server.fault = fault or server.fault
+    goal = place_of(bucket)
+    publish({goal / "part.parquet": part, goal / "manifest.json": manifest}, goal)
+    pieces = {
+        each.path.partition("partNumber=")[2][0] for each in server.requests if "partNumber" in each.path
+    }
+    assert pieces == {"1", "2", "3"}
+    assert (goal / "part.parquet").read_bytes() == part.read_bytes()
+    assert files(bucket) == {"part.parquet", "manifest.json"}
+    writes = [each.path for each in server.requests if each.method in ("PUT", "POST")]
+    assert writes[-1].endswith("manifest.json")
+    assert multipart_uploads() == []
+
+
+def test_a_large_part_that_cannot_be_sent_leaves_nothing(
+    server: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, manifest = large(tmp_path, monkeypatch)
+    server.fault = once("403", "PUT", "partNumber=3", times=99)
+    goal = place_of(bucket)
+    with pytest.raises(StoreError, match="expired"):
+        publish({goal / "part.parquet": part, goal / "manifest.json": manifest}, goal)
+    assert files(bucket) == set()
+    assert multipart_uploads() == []
+
+
+def large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A file of three pieces of 5 MB, the smallest that S3 takes, and a manifest."""
+    import s3fs
+
+    least = 5 << 20
+    monkeypatch.setattr(
+        s3fs.S3FileSystem, "_put_file", functools.partialmethod(s3fs.S3FileSystem._put_file, chunksize=least)
+    )
+    part, manifest = folder / "part.parquet", folder / "manifest.json"
+    part.write_bytes(secrets.token_bytes(2 * least + 1000))
+    manifest.write_text("{}")
+    return part, manifest
+
+
 def test_reads_that_fail_once_give_the_same_answer_and_refusals_end_in_a_line(
     server: Proxy, bucket: str
 ) -> None:
@@ -246,6 +386,82 @@ def test_only_the_columns_and_row_groups_that_a_query_needs_are_read(server: Pro
         with connect() as connection:
             connection.execute(sql.format(scan([path]))).fetchall()
         assert 0 < server.n_read < len(raw.getvalue()) / 4
+
+
+def test_a_rollout_goes_to_an_address_when_it_is_whole(memory: str) -> None:
+    played = trajkit.rollout("babyai", policy="expert", task="goto", episodes=2, output=f"{memory}/expert")
+    assert played.n_done == open_store(f"{memory}/expert").manifest.counts.n_episodes == 2
+    assert str(played.path) == f"{memory}/expert"
+    again = trajkit.rollout("babyai", policy="expert", task="goto", episodes=2, output=f"{memory}/expert")
+    assert again.path == played.path, "the same run has written it"
+    with pytest.raises(StoreError, match="exists already"):
+        trajkit.rollout("babyai", policy="expert", task="goto", episodes=3, output=f"{memory}/expert")
+    assert sorted(path.name for path in Path.cwd().iterdir()) == [".trajkit"]
+
+
+def test_fewer_episodes_of_the_same_run_are_not_replaced_at_an_address(memory: str) -> None:
+    def stop(_: object) -> None:
+        raise TrajkitError("stopped")
+
+    options = {"env_id": "babyai", "tasks": ("goto",), "policy": "expert", "seeds": "0:3", "concurrency": 1}
+    session = prepare(Options.model_validate({**options, "store": f"{memory}/expert"}))
+    with open_run(session) as run:
+        with pytest.raises(TrajkitError, match="stopped"):
+            run.play(on_played=stop)
+        run.write()
+        assert run.journal.n_done == 1
+    with open_run(session) as run:
+        run.play(on_played=lambda _: None)
+        with pytest.raises(StoreError, match="has 1 of the 3 episodes of this run") as caught:
+            run.write()
+    assert "plays none of them again" in str(caught.value.hint)
+    again = trajkit.rollout("babyai", policy="expert", task="goto", seeds="0:3", output=f"{memory}/whole")
+    assert again.n_done == open_store(f"{memory}/whole").manifest.counts.n_episodes == 3
+
+
+# -- with --on -----------------------------------------------------------------------------------------------
+
+SHARED: dict[str, Callable[..., object]] = {
+    "select": functools.partial(trajkit.select, where=CHOSEN),
+    "split": trajkit.split,
+    "dedupe": functools.partial(trajkit.dedupe, exact=True),
+    "redact": trajkit.redact,
+    "replay": trajkit.replay,
+    "convert": functools.partial(trajkit.convert, to="openai-sft", where="purpose <> 'eval'"),
+}
+
+
+@pytest.mark.parametrize("verb", SHARED)
+def test_shards_become_at_an_address_what_they_become_in_a_folder(verb: str, memory: str) -> None:
+    for root in ("here", memory):
+        SHARED[verb]("sample:babyai", output=f"{root}/made", workers=1)
+    here = {
+        str(path.relative_to("here")): path.read_bytes() for path in Path("here").rglob("*") if path.is_file()
+    }
+    there = {name: (place_of(memory) / name).read_bytes() for name in files(memory)}
+    assert here.keys() == there.keys()
+    for name, content in here.items():
+        assert there[name] == content or name.endswith("manifest.json"), name
+        if name.endswith("manifest.json"):
+            one, other = (json.loads(each)["digest"] for each in (content, there[name]))
+            assert one == other
+    assert not list(Path(".trajkit").glob("shards/*"))
+
+
+def test_shards_that_were_made_are_sent_again_after_the_service_failed(
+    server: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.fault = once("403", "PUT", "manifest", times=99)
+    with pytest.raises(StoreError, match="is refused"):
+        trajkit.select("sample:babyai", where=CHOSEN, output=bucket, workers=2)
+    assert files(bucket) == set()
+    (kept,) = Path(".trajkit/shards").iterdir()
+    server.fault = lambda method, path: None
+    monkeypatch.setattr(local, "run", lambda *_: pytest.fail("a shard ran again"))
+    made = trajkit.select("sample:babyai", where=CHOSEN, output=bucket, workers=2)
+    assert made.manifest is not None
+    assert made.manifest.digest == chosen("here")
+    assert not kept.exists()
 
 
 def test_a_damaged_part_at_an_address_is_found_when_it_is_read_whole(memory: str) -> None:
@@ -306,9 +522,15 @@ def test_every_option_takes_an_address_or_refuses_it() -> None:
 
 
 def test_an_address_that_is_refused_leaves_no_folder() -> None:
-    for words in (["run", "x.yaml", "-o", "s3://b/x"], ["stats", "sample:babyai", "--html", "s3://b/x.html"]):
+    for typed, hint in (
+        ("run x.yaml -o s3://b/x", "`trajkit select PATH/STORE -o ADDRESS` copies"),
+        ("archive -o s3://b/x", "copy the folder when it is whole"),
+        ("stats sample:babyai --html s3://b/x.html", "docs/storage.md"),
+    ):
+        words = typed.split()
         found = load(words[0])
         assert found is not None
         result = CliRunner().invoke(found, words[1:])
         assert isinstance(result.exception, RequestError)
+        assert hint in str(result.exception.hint)
     assert not list(Path.cwd().iterdir())

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import io
+import json
 import os
 import re
 import secrets
@@ -17,12 +18,13 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PosixPath, WindowsPath
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from trajkit._core.lazy import need
+from trajkit._core.lock import locked
 from trajkit.errors import RequestError, StoreError, TrajkitError
 
 if TYPE_CHECKING:
@@ -288,7 +290,8 @@ def publish(files: Mapping[Path, Path], goal: Path) -> None:
     """Copy local files to their addresses: the JSON files, which make a store one, after all others.
 
     Nothing is replaced. A small file beside `goal` (its name and `.writing`) says that it is being written,
-    so that two writers never mix. After a failure nothing is left, as far as the service can be reached.
+    so that two writers never mix. After a failure nothing is left, as far as the service can be reached. What
+    a killed process leaves is removed by the next one on the same machine that writes there.
 
     Args:
         files: Local files by address.
@@ -298,41 +301,115 @@ def publish(files: Mapping[Path, Path], goal: Path) -> None:
         StoreError: Something has the name of `goal`, another process writes it, or the service failed.
     """
     system = filesystem(goal)
-    claim = goal.with_name(goal.name + _WRITING)
     refuse_taken(goal)
-    _create(claim, f"{secrets.token_hex(16)} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n".encode())
-    sent: list[Path] = []
-    try:
-        refuse_taken(goal)  # whose claim was gone by now may have finished
-        is_last = {address: address == goal or address.suffix == ".json" for address in files}
-        first = [address for address in files if not is_last[address]]
-        sent += first
-        if first:
-            with reaching(goal):
-                system.put(
-                    [str(files[each]) for each in first], [str(each) for each in first], batch_size=_AT_ONCE
-                )
-        for address in sorted(address for address in files if is_last[address]):
-            _create(address, files[address])
-            sent.append(address)
-    except BaseException:  # Ctrl-C too: nothing half stays
-        for each in sent:
-            with contextlib.suppress(*_failures()):
-                system.rm_file(str(each))
-        raise
-    finally:
-        with contextlib.suppress(*_failures()):
-            system.rm_file(str(claim))
+    last = sorted(address for address in files if address == goal or address.suffix == ".json")
+    first = [address for address in files if address not in last]
+    with _claimed(goal, [*first, *last]):
+        _refuse(goal)  # whose claim was gone by now may have finished
+        sent: list[Path] = []
+        try:
+            sent += first
+            if first:
+                with reaching(goal):
+                    system.put(
+                        [str(files[each]) for each in first],
+                        [str(each) for each in first],
+                        batch_size=_AT_ONCE,
+                    )
+            for address in last:
+                _create(address, files[address])
+                sent.append(address)
+        except BaseException:  # Ctrl-C too: nothing half stays
+            for each in sent:
+                with contextlib.suppress(*_failures()):
+                    system.rm_file(str(each))
+            raise
 
 
 def refuse_taken(address: Path) -> None:
-    """Refuse an address that something has.
+    """Refuse an address that something has; what a process that was killed here left of it is removed.
 
     Raises:
         StoreError: There is something.
     """
+    _remove_left(address)
+    _refuse(address)
+
+
+def _refuse(address: Path) -> None:
     if address.exists():
         raise StoreError(f"{address} exists already", hint="choose another -o, or remove it first")
+
+
+@contextlib.contextmanager
+def _claimed(goal: Path, files: Sequence[Path]) -> Iterator[None]:
+    """Keep other writers away from a goal for the time of a block.
+
+    A lock and a record on this machine tell a later process that the one which has the claim was killed.
+    """
+    claim, record = _claim_of(goal), _record_of(goal)
+    text = f"{secrets.token_hex(16)} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n"
+    record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(record.with_suffix(".lock")) as other:
+        if other is not None:
+            raise StoreError(
+                f"{goal} is being written by another process of this machine",
+                hint=f"choose another -o, or wait for {other}",
+            )
+        fresh = record.with_suffix(".new")
+        fresh.write_text(json.dumps({"goal": str(goal), "claim": text, "files": list(map(str, files))}))
+        fresh.replace(record)
+        try:
+            _create(claim, text.encode())
+            try:
+                yield
+            finally:
+                with contextlib.suppress(*_failures()):
+                    filesystem(goal).rm_file(str(claim))
+        finally:
+            record.unlink()
+
+
+def _remove_left(goal: Path) -> None:
+    """Remove what a process of this machine sent before it was killed, unless it had sent everything."""
+    record = _record_of(goal)
+    if not record.exists():
+        return
+    with locked(record.with_suffix(".lock")) as other:
+        if other is not None or not record.exists():
+            return
+        left, claim, system = json.loads(record.read_text()), _claim_of(goal), filesystem(goal)
+        with reaching(goal):
+            if system.exists(str(claim)) and claim.read_text() == left["claim"]:
+                *_, last = left["files"]
+                for each in left["files"] if not system.exists(last) else ():
+                    with contextlib.suppress(FileNotFoundError):
+                        system.rm_file(each)
+                system.rm_file(str(claim))
+        record.unlink()
+
+
+def left_unsent() -> list[str]:
+    """Return the addresses to which a process of this machine was sending when it was killed."""
+    goals = []
+    for record in sorted(_records().glob("*.json")):
+        with locked(record.with_suffix(".lock")) as other:
+            if other is None and record.exists():
+                goals.append(json.loads(record.read_text())["goal"])
+    return goals
+
+
+def _claim_of(goal: Path) -> Path:
+    return goal.with_name(goal.name + _WRITING)
+
+
+def _record_of(goal: Path) -> Path:
+    return _records() / f"{hashlib.sha256(str(goal).encode()).hexdigest()[:16]}.json"
+
+
+def _records() -> Path:
+    user = os.getuid() if hasattr(os, "getuid") else "sending"
+    return Path(tempfile.gettempdir()) / f"trajkit-{user}"
 
 
 def _create(address: Path, content: bytes | Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+from trajkit._core.address import Address
+from trajkit._core.settings import STATE_FOLDER
 
 Task = TypeVar("Task")
 Found = TypeVar("Found")
@@ -24,6 +28,24 @@ class Division(Protocol):
 
         The tasks and the results are small and picklable. A task may run twice.
         """
+
+
+def in_shard(index: int, n: int, text: str) -> str:
+    """Return what is wrong in one of the shards, with the number of the shard, which counts from 1."""
+    return f"shard {index + 1} of {n}, {text}"
+
+
+def shards_folder(goal: Path) -> Path:
+    """Return the folder for the shards of a command that writes `goal`; the same command finds it again.
+
+    It is beside the goal. Where the goal is at an address, it is among the files of trajkit in the working
+    folder: the shards are files that all processes see, and only what they become is sent.
+    """
+    if isinstance(goal, Address):
+        key = hashlib.sha256(str(goal).encode()).hexdigest()[:12]
+        return (STATE_FOLDER / "shards" / f"{goal.name}-{key}").absolute()
+    goal = goal.absolute()
+    return goal.with_name(f".{goal.name}.shards")
 
 
 def own_folder(folder: Path, name: str) -> Path:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajkit._core.address import Address, publish, send
+from trajkit._core.address import Address, publish, refuse_taken, send
 from trajkit.errors import StoreError
 
 if TYPE_CHECKING:
@@ -93,13 +93,33 @@ def write_json(goal: Path, value: Any, *, mode: int = 0o644) -> None:
     write_text(goal, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode=mode)
 
 
+def named_by_content(folder: Path, name: str, write: Callable[[Path], object]) -> Path:
+    """Write a file whose name has a hash of its content: the same content has the same path.
+
+    Args:
+        folder: Where it is written.
+        name: Its name without the hash, such as `rows.parquet`.
+        write: Writes the file at a path.
+    """
+    goal = folder / name
+    temporary = temporary_beside(goal)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        write(temporary)
+        return temporary.replace(goal.with_stem(f"{goal.stem}-{sha256_file(temporary)[:16]}"))
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def refuse_existing(goal: Path) -> None:
     """Raise unless nothing has this name yet.
 
     Raises:
         StoreError: `goal` exists.
     """
-    if goal.exists() or goal.is_symlink():
+    if isinstance(goal, Address):
+        refuse_taken(goal)
+    elif goal.exists() or goal.is_symlink():
         raise StoreError(f"{goal} exists already", hint="choose another -o, or remove it first")
 
 

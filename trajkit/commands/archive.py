@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from trajkit._core.console import Cell, Meter, count, line, plural, size, table_text, talk
 from trajkit._core.result import Result
 from trajkit._core.settings import project
-from trajkit.commands.options import Count, File, LocalOutput, Option, Place, ServerMemory
+from trajkit.commands.options import Count, File, Option, Place, ServerMemory
 from trajkit.commands.server import access
 from trajkit.errors import RequestError, TrajkitError
 
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from trajkit.sources.tensorzero.archive.verify import DayCheck
 
 _MOST_DAYS = 20
+_Folder = Annotated[
+    Place | None,
+    Option(
+        short="-o",
+        metavar="PATH",
+        is_local_because="a killed run goes on in its folder: copy the folder when it is whole, and"
+        " `trajkit export --source ADDRESS` reads it",
+    ),
+]
 _Url = Annotated[str | None, Option(metavar="URL")]
 
 
@@ -126,7 +135,7 @@ class Verified(Result):
 def archive(
     *,
     source: _Url = None,
-    output: LocalOutput = None,
+    output: _Folder = None,
     moved: bool = False,
     max_threads: Count | None = None,
     max_server_memory: ServerMemory = None,

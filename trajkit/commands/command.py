@@ -218,7 +218,7 @@ def _callback(kind: _Kind, *, reads: bool) -> Callable[[click.Context, click.Par
                 name = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else parameter.name
                 raise RequestError(
                     f"{name} takes a local path, and {place_of(text)} is an address",
-                    hint="docs/storage.md lists what takes addresses",
+                    hint=kind.option.is_local_because,
                 )
         return _reading(kind)(context, parameter, value) if reads else value
 

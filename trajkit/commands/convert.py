@@ -13,7 +13,7 @@ from trajkit.commands.engine_options import EngineOptions, engine_of
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Count, NewPath, Option, StoreLike
 from trajkit.commands.place import store_path
-from trajkit.commands.sharding import shards_beside
+from trajkit.commands.sharding import shards_for
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _made(
         dataset = open_dataset(path)
     dataset = dataset.where(where) if where else dataset
     if engine is not None:
-        with shards_beside(engine, "convert", goal, reads=dataset.store.manifest.digest) as shards:
+        with shards_for(engine, "convert", goal, reads=dataset.store.manifest.digest) as shards:
             return convert_dataset(dataset, goal, to=to, division=shards, **options)
     with Meter() as meter:
         return convert_dataset(

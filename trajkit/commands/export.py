@@ -17,7 +17,7 @@ from trajkit.commands.options import Count, File, Many, Moment, Option, Output, 
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made, store_line
 from trajkit.commands.server import access, refuse_server_options
-from trajkit.commands.sharding import refuse_secrets, shards_beside
+from trajkit.commands.sharding import refuse_secrets, shards_for
 from trajkit.errors import RequestError
 from trajkit.store.tally import tally_text
 
@@ -257,7 +257,7 @@ def _in_shards(
     refuse_existing(goal)
     if location.named_by == "--source":
         refuse_secrets([("--source", "source", location.value.get_secret_value())])
-    with shards_beside(engine, "export", goal, reads=shown(location)) as shards:
+    with shards_for(engine, "export", goal, reads=shown(location)) as shards:
         tallies, stores = export_shards(location, request, shards, access)
         tally = added_up(tallies, request)
         if not stores:  # says what there is, as an export in one piece

@@ -13,7 +13,7 @@ from trajkit.commands.option_group import flattened
 from trajkit.commands.options import DataFile, Moment, Option, Output, Place, moment_of
 from trajkit.commands.place import goal_of
 from trajkit.commands.result import Made
-from trajkit.commands.sharding import refuse_secrets, shards_beside, state_of
+from trajkit.commands.sharding import refuse_secrets, shards_for, state_of
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _in_shards(
 
     refuse_existing(goal)
     refuse_secrets([("PATH", "path", place)])
-    with shards_beside(engine, "import", goal, reads=state_of(Path(place))) as shards:
+    with shards_for(engine, "import", goal, reads=state_of(Path(place))) as shards:
         intake, stores = read_shards(place, wish, shards, success=success)
         if has_repeated(stores):
             talk("two shards have an episode of the same id: importing again in one process")

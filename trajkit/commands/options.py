@@ -35,6 +35,8 @@ class Option:
     """Largest number that is accepted."""
     takes_address: bool = False
     """Whether a file or folder may be at an address such as `s3://bucket/x`; stores always may."""
+    is_local_because: str = "docs/storage.md lists what takes addresses"
+    """The hint where an address is refused."""
     is_open: bool = False
     """Whether `least` and `most` themselves are refused."""
     is_repeated: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
 from trajkit.commands.engine_options import EngineOptions
-from trajkit.commands.options import Count, File, LocalOutput, Option, RunsFolder, Settings, Tasks, many
+from trajkit.commands.options import Count, File, Option, Output, RunsFolder, Settings, Tasks, many
 from trajkit.commands.place import texts
 from trajkit.rollouts.options import Options
 from trajkit.stack.vllm_command import VLLM
@@ -63,7 +63,7 @@ class PlayingOptions(EngineOptions, total=False):
     """The gateway's tensorzero.toml. Default: that of trajkit.toml, else that of the local stack."""
     runs: Annotated[RunsFolder, Option(default="runs")]
     """Folder where jobs are kept."""
-    output: LocalOutput
+    output: Output
     """Store to write."""
     new_run: bool
     """Play everything anew, also what was done before."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from trajkit._core.console import Cell, count, plural, size, table_text, talk
+from trajkit._core.console import Cell, Meter, count, plural, size, table_text, talk
 from trajkit._core.result import Result
+from trajkit.commands.engine_options import EngineOptions, engine_of
+from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Many, Option, Output, Place, Settings, StoreLike, many
-from trajkit.commands.place import goal_of, store_path, texts
+from trajkit.commands.place import goal_of, path_or_none, store_path, texts
 from trajkit.commands.result import Made
-from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.curation.redact_column import RedactReport
@@ -46,6 +46,7 @@ class Redacted(Result):
         return self.made._repr_html_()
 
 
+@flattened()
 def redact(
     store: StoreLike | None = None,
     *,
@@ -57,6 +58,7 @@ def redact(
     gate: bool = True,
     output: Output = None,
     dry_run: bool = False,
+    **engine: Unpack[EngineOptions],
 ) -> Redacted:
     """Replace secrets and personal data by placeholders such as [EMAIL_1].
 
@@ -94,10 +96,18 @@ def redact(
     from trajkit.curation.redact_gate import second_opinion
     from trajkit.curation.redact_pii import MODEL
 
-    named = texts(pattern) | ({} if pattern_file is None else _patterns(Path(pattern_file)))
     goal = None if dry_run else goal_of("redact", output)
     model = pii_model or (MODEL if pii else None)
-    done = redact_store(store_path(store), goal, patterns=named, skip=many(skip), pii=model)
+    with Meter() as meter:
+        done = redact_store(
+            store_path(store),
+            goal,
+            patterns=texts(pattern),
+            pattern_file=path_or_none(pattern_file),
+            skip=many(skip),
+            pii=model,
+            engine=engine_of(engine, meter.show),
+        )
     opinion = second_opinion(goal) if gate and goal is not None else None
     report = done.report
     found = f"found: {count(report.n_found)}" if report.found else "nothing was found"
@@ -108,22 +118,6 @@ def redact(
     return Redacted(
         Made(done.entry, goal, done.manifest, report, head=_table(report)).kept(), report, opinion
     )
-
-
-def _patterns(file: Path) -> dict[str, str]:
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"{file} cannot be read: {error}") from error
-    patterns = {}
-    for number, line in enumerate(lines, start=1):
-        name, equals, pattern = line.partition("=")
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        if not equals or not name.strip():
-            raise RequestError(f"{file} line {number} is not NAME=REGEX")
-        patterns[name.strip()] = pattern.strip()
-    return patterns
 
 
 def _table(report: RedactReport) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from trajkit._core import console
 from trajkit._core.console import plural, talk
-from trajkit.commands.options import NewFolder, Option, Place, Settings
+from trajkit.commands.options import Option, Place, Settings
 from trajkit.commands.place import texts
 
 if TYPE_CHECKING:
@@ -37,7 +37,14 @@ def _recipes() -> str:
 def run(
     recipe: Annotated[Place, Option(listing=_recipes)],
     *,
-    output: NewFolder,
+    output: Annotated[
+        Place,
+        Option(
+            short="-o",
+            metavar="PATH",
+            is_local_because="a run goes on from its folder; `trajkit select PATH/STORE -o ADDRESS` copies",
+        ),
+    ],
     set: Settings | None = None,
     dry_run: bool = False,
     yes: bool = False,

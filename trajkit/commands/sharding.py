@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
 
 from trajkit._core.console import Meter
+from trajkit._core.division import shards_folder
 from trajkit._core.secrets import hidden, names_a_secret
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.errors import RequestError
@@ -93,10 +94,9 @@ def _kinds(function: Callable[[Any], Any]) -> tuple[Any, Any]:
     return TypeAdapter(taken), TypeAdapter(given)
 
 
-def shards_beside(engine: Engine, what: str, goal: Path, *, reads: str) -> Shards:
-    """The division of a command that writes `goal`, with a folder beside that."""
-    goal = goal.absolute()
-    return Shards(engine, what, goal.with_name(f".{goal.name}.shards"), reads=reads)
+def shards_for(engine: Engine, what: str, goal: Path, *, reads: str) -> Shards:
+    """The division of a command that writes `goal`, with the folder for its shards."""
+    return Shards(engine, what, shards_folder(goal), reads=reads)
 
 
 def shards_here(engine: Engine, what: str, *, reads: str) -> Shards:

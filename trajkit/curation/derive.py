@@ -15,12 +15,12 @@ from typing import Any
 import duckdb
 
 import trajkit
-from trajkit._core.address import Address
+from trajkit._core.division import shards_folder
 from trajkit._core.files import refuse_existing
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.curation.shards import PLAN, Piece, Written, shards
 from trajkit.engines.engine import Engine
-from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
+from trajkit.errors import DataError, NothingMatched, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest, Metric
 from trajkit.schema.base import JsonObject
 from trajkit.store.engine import MEMORY_LIMIT, connect, file_literal, first_line, interruptible
@@ -264,19 +264,13 @@ def deriving(
         verifies_beside: Compute checksums while the block reads. The block must show and write nothing before
             `Derivation.entry` or `write`, which wait for them.
         engine: Runs what is done shard by shard; None for this process.
-        goal: The folder that the block makes. The engine's jobs are kept beside it until the block ends well:
-            the same command continues with what is done.
+        goal: The folder that the block makes. The engine's jobs are kept (`shards_folder`) until the block
+            ends well: the same command continues with what is done.
         is_verified: Whether the checksums were verified, as for a worker that reads a span.
 
     Raises:
-        RequestError: An engine is to write to an address.
         StoreError: It is not a store, a part is missing or changed, or a file cannot be read.
     """
-    if engine is not None and isinstance(goal, Address):
-        raise RequestError(
-            f"{goal} is an address, and shards are written to a folder that all workers see",
-            hint="write a folder with --on; then `trajkit select FOLDER -o ADDRESS` copies it",
-        )
     store = open_store(path)
     with (
         contextlib.nullcontext(_verified_before) if is_verified else verifying(store) as verified,
@@ -286,7 +280,7 @@ def deriving(
             verified()
         create_views(connection, store)
         try:
-            folder = jobs_folder(goal)
+            folder = shards_folder(goal or STATE_FOLDER / f"counted-{os.getpid()}")
             with interruptible(connection):
                 yield Derivation(store, connection, verified, engine, folder)
             if engine is not None:
@@ -300,12 +294,6 @@ def deriving(
 
 def _verified_before() -> None:
     """Wait for nothing: the driver has verified the checksums."""
-
-
-def jobs_folder(goal: Path | None) -> Path:
-    """Return the folder beside a goal that keeps an engine's jobs; without a goal one in `.trajkit`."""
-    path = (goal or STATE_FOLDER / f"counted-{os.getpid()}").absolute()
-    return path.with_name(f".{path.name}.shards")
 
 
 def nothing_left(store: Store, entry: LineageEntry) -> NothingMatched:

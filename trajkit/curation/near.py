@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
@@ -20,12 +21,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trajkit._core.division import own_folder
 from trajkit._core.lazy import need
-from trajkit.curation.derive import Derivation
+from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.keys import FROM_TEXT
 from trajkit.curation.texts import mixed, shingle_hashes
+from trajkit.schema.base import JsonObject
 from trajkit.store.digest import spelled_json
-from trajkit.store.engine import literal
+from trajkit.store.engine import file_literal, literal
 from trajkit.store.view import full_steps
 
 if TYPE_CHECKING:
@@ -81,15 +84,20 @@ class Signing:
         derivation: The store.
         threshold: Lowest Jaccard similarity, from above 0 to 1.
         shingle: Words of an n-gram.
+        threads: None for some more than cores.
 
     Raises:
         MissingExtra: rensa is not installed.
     """
 
-    def __init__(self, derivation: Derivation, *, threshold: float, shingle: int) -> None:
+    def __init__(
+        self, derivation: Derivation, *, threshold: float, shingle: int, threads: int | None = None
+    ) -> None:
         self._sketch = need("rensa", extra="dedupe").RMinHash
-        self._connection = derivation.connection
+        self._connection, self._threads = derivation.connection, threads
         self._shingle, self._n_rows = shingle, rows_per_band(threshold)
+        self.settings = {"threshold": threshold, "shingle": shingle}
+        """The settings by name."""
         self._connection.execute(
             f"CREATE OR REPLACE TEMP TABLE {_SIGNATURES} (number BIGINT, frame UBIGINT, signature BLOB); "
             f"CREATE OR REPLACE TEMP TABLE {_BANDS} (number BIGINT, bucket UBIGINT)"
@@ -132,7 +140,7 @@ class Signing:
 
         batches = [piece for batch in texts.to_batches(_BATCH_ROWS) for piece in _slices(batch, "text")]
         nothing = np.full((1, N_VALUES), np.iinfo(np.uint32).max, np.uint32)
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(self._threads) as pool:
             signatures = np.concatenate([nothing, *pool.map(signed, batches)])
         return pa.concat_arrays([pa.array([""]), *texts.column("hash").chunks]), signatures
 
@@ -289,13 +297,65 @@ def make_step_keys(
     signing: Signing | None = None,
     on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
 ) -> None:
-    """Create the table `STEP_KEYS`, reading one part at a time.
+    """Create the table `STEP_KEYS`, reading one part at a time, or by the engine one span at a time.
 
     Args:
         derivation: The store.
         signing: Also signs the prompts.
         on_progress: Gets how many steps are read, and how many there are.
     """
+    if derivation.engine is None:
+        _make_step_keys(derivation, "episodes", signing, on_progress)
+        return
+    _make_step_keys(derivation, "(SELECT episode_id FROM episodes WHERE false)", signing, on_progress)
+    n_total, n_read, run = derivation.store.manifest.counts.n_steps, 0, derivation.connection.execute
+    found = []
+    facts: JsonObject = {"signing": None if signing is None else dict(signing.settings)}
+    for folder in derivation.over(write_step_keys, facts, what="keys"):
+        keys = file_literal(folder / f"{STEP_KEYS}.parquet")
+        ((lowest, n),) = run(f"SELECT min(episode_id), count(*) FROM read_parquet({keys})").fetchall()
+        found.append((lowest, n, folder))
+        n_read += n
+        on_progress(n_read, n_total)
+    n_before = 0
+    for _, n, folder in sorted(found, key=lambda each: each[0]):
+        for path in folder.iterdir():  # numbers count from the first step of the span
+            hashes = f", {_hashes_as('UHUGEINT')}" if path.stem == STEP_KEYS else ""
+            run(
+                f"INSERT INTO {path.stem} SELECT * REPLACE (number + {n_before} AS number{hashes}) "
+                f"FROM read_parquet({file_literal(path)})"
+            )
+        n_before += n
+
+
+def write_step_keys(item: dict[str, Any]) -> str:
+    """Write the keys of a span of the episodes, and their signatures; return the name of the folder."""
+    folder = own_folder(Path(item["folder"]), "keys")
+    between = f"episode_id BETWEEN {literal(item['lowest'])} AND {literal(item['highest'])}"
+    with deriving(item["store"], threads=1, is_verified=True) as derivation:
+        signing = None if item["signing"] is None else Signing(derivation, **item["signing"], threads=1)
+        _make_step_keys(derivation, f"(SELECT episode_id FROM episodes WHERE {between})", signing)
+        tables = {STEP_KEYS: f"SELECT * REPLACE ({_hashes_as('UUID')}) FROM {STEP_KEYS}"}
+        if signing is not None:
+            tables |= {table: f"SELECT * FROM {table}" for table in (_SIGNATURES, _BANDS)}
+        for table, rows in tables.items():
+            path = folder / f"{table}.parquet"
+            derivation.connection.execute(f"COPY ({rows}) TO {literal(str(path))} (FORMAT parquet)")
+    return folder.name
+
+
+def _hashes_as(kind: str) -> str:
+    """Return SQL of the hashes in `STEP_KEYS` as a type: Parquet has UUIDs, and no integers of 128 bits."""
+    return ", ".join(f"CAST({name} AS {kind}) AS {name}" for name in ("prompt", "answer", "act"))
+
+
+def _make_step_keys(
+    derivation: Derivation,
+    kept: str,
+    signing: Signing | None,
+    on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
+) -> None:
+    """Create the table `STEP_KEYS` of the episodes in the relation `kept`."""
     run = derivation.connection.execute
     run(
         f"CREATE OR REPLACE TEMP TABLE {STEP_KEYS} (number BIGINT, episode_id VARCHAR, step_index BIGINT, "
@@ -303,7 +363,7 @@ def make_step_keys(
     )
     n_total = derivation.store.manifest.counts.n_steps
     n_done = 0
-    for mine in derivation.parts():
+    for mine in derivation.parts(kept):
         _read(derivation, f"(SELECT * FROM steps {mine})", with_texts=signing is not None)
         prompt = "array_to_string(CAST(prompt AS VARCHAR[]), '')"
         number = f"{n_done} + row_number() OVER (ORDER BY s.episode_id, step_index)"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -16,18 +17,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trajkit._core.address import readable
-from trajkit._core.files import refuse_existing
+from trajkit._core.division import own_folder
+from trajkit._core.files import refuse_existing, sha256_file
 from trajkit.curation.derive import Derivation, deriving
-from trajkit.curation.redact_column import Changed, RedactReport, Search, text_columns
+from trajkit.curation.redact_column import Changed, Findings, RedactReport, Search, save_table, text_columns
 from trajkit.curation.redact_pii import ENTITIES, PiiReader
 from trajkit.curation.redact_shape import KINDS
 from trajkit.curation.redact_text import Finder, Placeholders, word_of
+from trajkit.curation.shards import MOST_SHARDS
+from trajkit.engines.engine import Engine
 from trajkit.errors import RequestError, StoreError
 from trajkit.schema import LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
-from trajkit.store.engine import first_line
+from trajkit.store.engine import connect, first_line
 from trajkit.store.layout import TABLES
-from trajkit.store.reader import Store
+from trajkit.store.reader import Store, open_store
 from trajkit.store.writer import StoreWriter
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
@@ -51,9 +55,9 @@ class Sought(NamedTuple):
     prose: Finder
     """For texts that people and models write."""
 
-    def search(self, taken: Mapping[str, int] | None = None) -> Search:
-        """Return a new search with these finders."""
-        return Search(self.finder, Placeholders(taken), prose=self.prose)
+    def search(self, numbers: Mapping[tuple[str, bytes], int] | None = None) -> Search:
+        """Return a new search with these finders; the placeholders of some values may be known."""
+        return Search(self.finder, Placeholders(numbers), prose=self.prose)
 
 
 def scan(
@@ -100,7 +104,7 @@ def scan_texts(
     search = _sought(patterns or {}, (), None).search()
     for place, text in texts:
         search.text(text, place)
-    return search.report()
+    return search.findings.report()
 
 
 def redact(
@@ -108,8 +112,10 @@ def redact(
     goal: Path | None,
     *,
     patterns: Mapping[str, str] | None = None,
+    pattern_file: Path | None = None,
     skip: Sequence[str] = (),
     pii: str | None = None,
+    engine: Engine | None = None,
 ) -> Redacted:
     """Write a store without secrets and personal data: each value becomes a placeholder such as `[EMAIL_1]`.
 
@@ -122,30 +128,64 @@ def redact(
         path: The store, or `sample:NAME`.
         goal: The folder to write; None only counts.
         patterns: As in `scan`. The lineage contains only their names.
+        pattern_file: A file of more patterns, as `read_patterns` takes it.
         skip: Kinds that stay as they are.
         pii: As in `scan`.
+        engine: Searches and writes the parts of the store; None for this process.
 
     Raises:
-        RequestError: A pattern or its name is invalid, or a kind or the model does not exist.
+        RequestError: A pattern or its name is invalid, a kind or the model does not exist, or an engine is to
+            keep `patterns` in its files.
         MissingExtra: `pii` is given, and presidio is not installed.
         StoreError: `goal` exists, or a store cannot be read or written.
     """
-    sought = _sought(patterns or {}, skip, pii)
-    arguments: JsonObject = {"pattern": dict.fromkeys(sorted(patterns or {})), "skip": [*skip]}
+    if engine is not None and patterns:
+        raise RequestError(
+            "a pattern may be secret, and --on keeps the options of its shards in files",
+            hint="put it into a file that the workers see: --pattern-file FILE",
+        )
+    own = {**(patterns or {}), **({} if pattern_file is None else read_patterns(pattern_file))}
+    sought = _sought(own, skip, pii)
+    arguments: JsonObject = {"pattern": dict.fromkeys(sorted(own)), "skip": [*skip]}
     if pii is not None:
         arguments["pii_model"] = Path(pii).name
-    with deriving(path) as derivation:
+    with deriving(path, engine=engine, goal=goal) as derivation:
+        asked: dict[str, Any] = {"skip": [*skip], "pii": pii}
+        if pattern_file is not None:
+            asked |= {"pattern_file": str(pattern_file.absolute()), "sha256": sha256_file(pattern_file)}
+        shards = None if engine is None else _Shards(derivation, asked)
         if goal is None:
-            report = _searched(derivation, sought).report()
+            report = _searched(derivation, sought, shards).report()
             return Redacted(None, _entry(derivation, arguments, report), report)
         refuse_existing(goal)
-        taken: dict[str, int] = {}
+        numbers = {} if shards is None else _searched(derivation, sought, shards).numbers()
         while True:
-            search = sought.search(taken)
-            manifest = _written(derivation, goal, search, arguments)
+            search = sought.search(numbers)
+            manifest = _written(derivation, goal, search, arguments, shards)
             if manifest is not None:
-                return Redacted(manifest, manifest.lineage[-1], search.report())
-            taken = search.clashes()
+                return Redacted(manifest, manifest.lineage[-1], search.findings.report())
+            numbers = search.findings.numbers()
+
+
+def read_patterns(file: Path) -> dict[str, str]:
+    """Return the patterns of a file: NAME=REGEX on each line; a line that begins with # is ignored.
+
+    Raises:
+        RequestError: The file cannot be read, or a line is something else.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"{file} cannot be read: {error}") from error
+    patterns = {}
+    for number, line in enumerate(lines, start=1):
+        name, equals, pattern = line.partition("=")
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if not equals or not name.strip():
+            raise RequestError(f"{file} line {number} is not NAME=REGEX")
+        patterns[name.strip()] = pattern.strip()
+    return patterns
 
 
 def _sought(patterns: Mapping[str, str], skip: Sequence[str], pii: str | None) -> Sought:
@@ -174,20 +214,29 @@ def _entry(derivation: Derivation, arguments: JsonObject, report: RedactReport) 
     return derivation.entry(verb="redact", arguments={**arguments, "result": {"found": numbers}})
 
 
-def _searched(derivation: Derivation, sought: Sought) -> Search:
+def _searched(derivation: Derivation, sought: Sought, shards: _Shards | None = None) -> Findings:
     """Search the whole store without writing."""
     search = sought.search()
     manifest = derivation.store.manifest
     search.document(manifest.source, "manifest.source")
+    if shards is not None:
+        shards.search(search)
+    else:
+        for part in part_names(derivation.store):
+            search_part(derivation.store, part, search)
     for entry in manifest.lineage:
         _lineage(entry, search)
-    for part in part_names(derivation.store):
-        search_part(derivation.store, part, search)
-    return search
+    return search.findings
 
 
-def _written(derivation: Derivation, goal: Path, search: Search, arguments: JsonObject) -> Manifest | None:
-    """Write the new store; None, and no store, if a new placeholder was already in the texts."""
+def _written(
+    derivation: Derivation, goal: Path, search: Search, arguments: JsonObject, shards: _Shards | None
+) -> Manifest | None:
+    """Write the new store; None, and no store, if the values turn out to have other numbers.
+
+    An earlier placeholder may have the number of a new one, and a pattern of a user may match another text
+    beside another placeholder.
+    """
     before = derivation.store.manifest
     with StoreWriter(
         goal,
@@ -197,12 +246,120 @@ def _written(derivation: Derivation, goal: Path, search: Search, arguments: Json
         as_of=before.as_of,
         split=before.split,
     ) as writer:
-        for part in part_names(derivation.store):
-            redact_part(derivation.store, part, search, writer, derivation.connection)
+        if shards is not None:
+            shards.write(search, writer)
+        else:
+            for part in part_names(derivation.store):
+                redact_part(derivation.store, part, search, writer, derivation.connection)
         lineage = [_lineage(each, search) for each in before.lineage]
-        if search.clashes():
+        if search.placeholders.numbers != search.findings.numbers():
             return None
-        return writer.finish(lineage=(*lineage, _entry(derivation, arguments, search.report())))
+        return writer.finish(lineage=(*lineage, _entry(derivation, arguments, search.findings.report())))
+
+
+class _Shards:
+    """Searches and writes the parts of a store by an engine.
+
+    All parts are searched first: a value's number depends on the parts before it. Then the parts in which
+    something was found are searched again and written. What goes from process to process is hashes and
+    counts, never a value.
+
+    Args:
+        derivation: The store and the engine.
+        asked: What the finders depend on.
+    """
+
+    def __init__(self, derivation: Derivation, asked: Mapping[str, Any]) -> None:
+        self._derivation = derivation
+        self._common = {
+            **asked,
+            "store": str(derivation.store.path),
+            "digest": derivation.store.manifest.digest,
+            "folder": str(derivation.folder),
+        }
+        self._parts = part_names(derivation.store)
+        self._findings: dict[str, Findings] = {}
+
+    def search(self, search: Search) -> None:
+        """Search all parts."""
+        self._map(search_parts, self._parts, {})
+        self._add_to(search)
+
+    def write(self, search: Search, writer: StoreWriter) -> None:
+        """Write all parts with the placeholders of a search."""
+        folder = self._derivation.folder
+        numbers = search.placeholders.numbers
+        rows: dict[str, list[Any]] = {
+            "kind": [kind for kind, _ in numbers],
+            "key": [key for _, key in numbers],
+            "number": list(numbers.values()),
+        }
+        changed = [part for part in self._parts if self._findings[part].found]
+        for part in self._parts:
+            if part not in changed:
+                writer.copy(self._derivation.store, part)
+        for name in self._map(redact_parts, changed, {"numbers": save_table(rows, folder)}):
+            writer.copy(open_store(folder / name), is_linked=True)
+        self._add_to(search)
+
+    def _map(
+        self, function: Callable[[Any], dict[str, Any]], parts: Sequence[str], facts: Mapping[str, Any]
+    ) -> list[str]:
+        """Call a function with some of the parts at a time, and return the stores that it wrote."""
+        engine, folder = self._derivation.engine, self._derivation.folder
+        assert engine is not None
+        size = math.ceil(len(parts) / MOST_SHARDS)
+        groups = [list(parts[at : at + size]) for at in range(0, len(parts), size)] if parts else []
+        items = [{**self._common, **facts, "parts": group} for group in groups]
+        results = dict(engine.map(function, items, what="redact", folder=folder)) if items else {}
+        for index, group in enumerate(groups):
+            for part, found in zip(group, results[index]["findings"], strict=True):
+                self._findings[part] = Findings.read(folder, found)
+        return [results[index]["store"] for index in range(len(groups)) if "store" in results[index]]
+
+    def _add_to(self, search: Search) -> None:
+        for part in self._parts:
+            search.findings.add(self._findings[part])
+
+
+def search_parts(item: dict[str, Any]) -> dict[str, Any]:
+    """Search some parts of a store: a task of an engine."""
+    store, sought, findings = open_store(item["store"]), _sought_by(item), []
+    for part in item["parts"]:
+        search = sought.search()
+        search_part(store, part, search)
+        findings.append(search.findings.save(Path(item["folder"])))
+    return {"findings": findings}
+
+
+def redact_parts(item: dict[str, Any]) -> dict[str, Any]:
+    """Write some parts of a store into a new store, and return its name: a task of an engine."""
+    store, sought, findings = open_store(item["store"]), _sought_by(item), []
+    folder = Path(item["folder"])
+    rows = pq.read_table(folder / item["numbers"]).to_pylist()
+    numbers = {(row["kind"], row["key"]): row["number"] for row in rows}
+    goal = own_folder(folder, "shard") / "store"
+    with (
+        connect(threads=1) as connection,
+        StoreWriter(goal, kind="redact", metrics=store.manifest.metrics) as writer,
+    ):
+        for part in item["parts"]:
+            search = sought.search(numbers)
+            redact_part(store, part, search, writer, connection)
+            findings.append(search.findings.save(folder))
+        writer.finish()
+    return {"findings": findings, "store": str(goal.relative_to(folder))}
+
+
+def _sought_by(item: Mapping[str, Any]) -> Sought:
+    """Return what a task of an engine looks for."""
+    file = item.get("pattern_file")
+    return _known_sought(file, item.get("sha256"), tuple(item["skip"]), item["pii"])
+
+
+@functools.cache  # a language model takes seconds to load, and a process runs many tasks
+def _known_sought(file: str | None, _sha256: str | None, skip: tuple[str, ...], pii: str | None) -> Sought:
+    return _sought({} if file is None else read_patterns(Path(file)), skip, pii)
 
 
 def _lineage(entry: LineageEntry, search: Search) -> LineageEntry:

@@ -7,15 +7,27 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from json.decoder import scanstring  # type: ignore[attr-defined]
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from trajkit._core.files import named_by_content
 from trajkit.curation.redact_shape import TELLING
-from trajkit.curation.redact_text import PLACEHOLDER, Finder, Placeholders, Span, has_surrogate
+from trajkit.curation.redact_text import (
+    MET,
+    PLACEHOLDER,
+    Finder,
+    Placeholders,
+    Span,
+    has_surrogate,
+    key_of,
+    word_of,
+)
 from trajkit.schema import FileBlock, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock, UnknownBlock
 from trajkit.schema.base import Count, JsonObject, Model, Name
 from trajkit.store.layout import TABLES, Column
@@ -72,11 +84,10 @@ class Search:
     """
 
     def __init__(self, finder: Finder, placeholders: Placeholders, *, prose: Finder | None = None) -> None:
-        self._finder, self._placeholders = finder, placeholders
+        self._finder, self.placeholders = finder, placeholders
         self._prose = prose or finder
-        self._numbers: Counter[tuple[str, str]] = Counter()
-        self._values: dict[tuple[str, str], set[str]] = {}
-        self._n_texts = self._n_bytes = 0
+        self.findings = Findings()
+        """What was found so far."""
 
     def column(self, values: pa.ChunkedArray[Any], table: str, column: Column) -> Changed | None:
         """Return the changes of a column; None without any."""
@@ -95,29 +106,16 @@ class Search:
 
     def text(self, text: str, place: str) -> str:
         """Return a text with placeholders; JSON stays JSON."""
-        self._n_texts += 1
-        self._n_bytes += len(text.encode("utf-8", "surrogatepass"))
+        self.findings.n_texts += 1
+        self.findings.n_bytes += len(text.encode("utf-8", "surrogatepass"))
         return self._alone(text, place, is_json=False)
 
-    def clashes(self) -> dict[str, int]:
-        """Return the highest numbers of existing placeholders, if one may have been assigned again."""
-        return self._placeholders.clashes()
-
-    def report(self) -> RedactReport:
-        """Return the counts so far."""
-        found = [
-            Found(kind=kind, place=place, n_found=number, n_values=len(self._values[kind, place]))
-            for (kind, place), number in self._numbers.items()
-        ]
-        found.sort(key=lambda each: (-each.n_found, each.kind, each.place))
-        return RedactReport(found=tuple(found), n_texts=self._n_texts, n_bytes=self._n_bytes)
-
     def _texts(self, values: Any, place: str, column: Column) -> Changed | None:
-        self._n_texts += len(values) - values.null_count
-        self._n_bytes += pc.sum(pc.binary_length(values)).as_py() or 0
+        self.findings.n_texts += len(values) - values.null_count
+        self.findings.n_bytes += pc.sum(pc.binary_length(values)).as_py() or 0
         met = values.filter(pc.match_substring_regex(values, PLACEHOLDER))
         for text in met.unique().to_pylist():
-            self._placeholders.meet(text)
+            self.findings.meet(text)
         finder = self._prose if column.sql_type == "JSON" or column.name in _PROSE else self._finder
         may_hold = finder.may_hold(values)
         texts = values.filter(may_hold).to_pylist()  # the filter drops nulls
@@ -131,7 +129,7 @@ class Search:
         return Changed(rows, pa.array([made[text] for text in texts if text in made], values.type))
 
     def _alone(self, text: str, place: str, *, is_json: bool) -> str:
-        self._placeholders.meet(text)
+        self.findings.meet(text)
         numbers = {text: 1}
         return self._rewritten(numbers, place, self._finder, is_json=is_json, is_closed=False).get(text, text)
 
@@ -155,12 +153,9 @@ class Search:
             for text, now in current.items():
 
                 def count(kind: str, value: str, number: int = numbers[text]) -> None:
-                    self._numbers[kind, place] += number
-                    self._values.setdefault((kind, place), set()).add(value)
+                    self.findings.found[kind, place, key_of(value)] += number
 
-                new = replaced(
-                    now, found, self._placeholders, is_json=is_json, is_fixed=fixed, on_found=count
-                )
+                new = replaced(now, found, self.placeholders, is_json=is_json, is_fixed=fixed, on_found=count)
                 if new != now:
                     changed[text] = made[text] = new
             current = changed
@@ -289,6 +284,76 @@ def _is_json(text: str) -> bool:
         return isinstance(json.loads(text), dict | list)
     except (ValueError, RecursionError):
         return False
+
+
+class Findings:
+    """Values that were found, without the values themselves. Those of parts of a store add up."""
+
+    def __init__(self) -> None:
+        self.found: Counter[tuple[str, str, bytes]] = Counter()
+        """Number of occurrences by kind, place and `key_of` the value, in the order of the first ones."""
+        self.n_texts = self.n_bytes = 0
+        self._met: dict[str, int] = {}
+
+    def meet(self, text: str) -> None:
+        """Note the placeholders that a text already has."""
+        for found in MET.findall(text):
+            word, _, number = found[1:-1].rpartition("_")
+            self._met[word] = max(self._met.get(word, 0), int(number))
+
+    def numbers(self) -> dict[tuple[str, bytes], int]:
+        """Return the numbers of all values, in the order of `found`, after those of earlier placeholders."""
+        last, numbers = dict(self._met), {}
+        for kind, _, key in self.found:
+            if (kind, key) not in numbers:
+                word = word_of(kind)
+                numbers[kind, key] = last[word] = last.get(word, 0) + 1
+        return numbers
+
+    def add(self, other: Findings) -> None:
+        """Add what was found after this."""
+        self.found.update(other.found)
+        self.n_texts += other.n_texts
+        self.n_bytes += other.n_bytes
+        for word, number in other._met.items():
+            self._met[word] = max(self._met.get(word, 0), number)
+
+    def save(self, folder: Path) -> JsonObject:
+        """Write a file in a folder, and return what `read` takes."""
+        facts: JsonObject = {"n_texts": self.n_texts, "n_bytes": self.n_bytes, "met": dict(self._met)}
+        rows = zip(*self.found, strict=True) if self.found else ((), (), ())
+        columns = dict(zip(("kind", "place", "key"), map(list, rows), strict=True))
+        return {**facts, "file": save_table({**columns, "n": list(self.found.values())}, folder)}
+
+    @staticmethod
+    def read(folder: Path, facts: Mapping[str, Any]) -> Findings:
+        """Return what `save` wrote."""
+        findings = Findings()
+        findings.n_texts, findings.n_bytes, findings._met = facts["n_texts"], facts["n_bytes"], facts["met"]
+        for row in pq.read_table(folder / facts["file"]).to_pylist():
+            findings.found[row["kind"], row["place"], row["key"]] = row["n"]
+        return findings
+
+    def report(self) -> RedactReport:
+        """Return the counts by kind and place."""
+        n_found: Counter[tuple[str, str]] = Counter()
+        n_values: Counter[tuple[str, str]] = Counter()
+        for (kind, place, _), number in self.found.items():
+            n_found[kind, place] += number
+            n_values[kind, place] += 1
+        found = [
+            Found(kind=kind, place=place, n_found=number, n_values=n_values[kind, place])
+            for (kind, place), number in n_found.items()
+        ]
+        found.sort(key=lambda each: (-each.n_found, each.kind, each.place))
+        return RedactReport(found=tuple(found), n_texts=self.n_texts, n_bytes=self.n_bytes)
+
+
+def save_table(columns: Mapping[str, list[Any]], folder: Path) -> str:
+    """Write a table as Parquet into a folder, and return the name of the file."""
+    return named_by_content(
+        folder, "found.parquet", lambda path: pq.write_table(pa.table(dict(columns)), path)
+    ).name
 
 
 class Found(Model):

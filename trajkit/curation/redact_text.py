@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import itertools
 import re
 from bisect import bisect_left
@@ -177,41 +179,31 @@ class Placeholders:
     """Assigns placeholders: equal values get the same one.
 
     Args:
-        taken: Highest existing number of each word, such as EMAIL.
+        numbers: Numbers of values, by kind and `key_of`; a value that is not there gets the next one.
     """
 
-    def __init__(self, taken: Mapping[str, int] | None = None) -> None:
-        self._taken = dict(taken or {})
-        self._numbers = dict(self._taken)
-        self._known: dict[tuple[str, str], str] = {}
-        self._met: dict[str, int] = {}
-
-    def meet(self, text: str) -> None:
-        """Note the placeholders that a text already has."""
-        for found in MET.findall(text):
-            word, _, number = found[1:-1].rpartition("_")
-            self._met[word] = max(self._met.get(word, 0), int(number))
-
-    def clashes(self) -> dict[str, int]:
-        """Return the `taken` to start again with, if a number may have been assigned twice; else nothing."""
-        if not any(
-            number > self._taken.get(word, 0) for word, number in self._met.items() if self._is_given(word)
-        ):
-            return {}
-        return {word: max(self._taken.get(word, 0), number) for word, number in self._met.items()}
-
-    def _is_given(self, word: str) -> bool:
-        return self._numbers.get(word, 0) > self._taken.get(word, 0)
+    def __init__(self, numbers: Mapping[tuple[str, bytes], int] | None = None) -> None:
+        self.numbers = dict(numbers or {})
+        """Numbers of all values so far."""
+        self._last: dict[str, int] = {}
+        for (kind, _), number in self.numbers.items():
+            word = word_of(kind)
+            self._last[word] = max(self._last.get(word, 0), number)
 
     def of(self, kind: str, value: str) -> str:
         """Return the placeholder of a value, such as `[EMAIL_1]`, numbered in the order of the calls."""
-        if (kind, value) not in self._known:
-            word = word_of(kind)
-            self._numbers[word] = self._numbers.get(word, 0) + 1
-            self._known[kind, value] = f"[{word}_{self._numbers[word]}]"
-        return self._known[kind, value]
+        word, key = word_of(kind), (kind, key_of(value))
+        if key not in self.numbers:
+            self.numbers[key] = self._last[word] = self._last.get(word, 0) + 1
+        return f"[{word}_{self.numbers[key]}]"
 
 
+def key_of(value: str) -> bytes:
+    """Return what stands for a value where the value itself must not: a hash."""
+    return hashlib.blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+@functools.cache
 def word_of(kind: str) -> str:
     """Return the word of a kind in placeholders: `github-token` is GITHUB_TOKEN."""
     return re.sub(r"[^A-Z0-9]+", "_", kind.upper()).strip("_")

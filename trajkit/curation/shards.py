@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from trajkit._core.files import replacing, sha256_file
+from trajkit._core.files import named_by_content
 from trajkit.engines.engine import Engine
 from trajkit.schema import Metric
 from trajkit.store.engine import connect, file_literal, literal
@@ -25,7 +25,7 @@ from trajkit.store.writer import StoreWriter
 
 PLAN = "trajkit_parts"
 """Table of the episodes to write, with the part that each belongs to."""
-_MOST_SHARDS = 1_000
+MOST_SHARDS = 1_000
 """Slurm takes no larger array unless it is told to."""
 
 
@@ -91,7 +91,7 @@ def shards(
         TrajkitError: A shard failed; what is done stays for the same command to continue with.
     """
     tables, views = _decided(connection, (written.episodes, written.steps, PLAN))
-    size = math.ceil(len(pieces) / _MOST_SHARDS)
+    size = math.ceil(len(pieces) / MOST_SHARDS)
     common = {
         "store": str(store.path),
         "digest": store.manifest.digest,
@@ -157,12 +157,11 @@ def _decided(connection: duckdb.DuckDBPyConnection, relations: Sequence[str]) ->
 
 
 def _saved(connection: duckdb.DuckDBPyConnection, table: str, folder: Path) -> str:
-    """Write a table as Parquet under a name of its content, and return the path."""
-    with replacing(folder / "new.parquet") as temporary:
+    """Write a table as Parquet, and return the path."""
+
+    def write(path: Path) -> None:
         connection.execute(
-            f"COPY (SELECT * FROM {table} ORDER BY ALL) TO {literal(str(temporary))} (FORMAT parquet)"
+            f"COPY (SELECT * FROM {table} ORDER BY ALL) TO {literal(str(path))} (FORMAT parquet)"
         )
-        path = folder / f"{table}-{sha256_file(temporary)[:12]}.parquet"
-        temporary.replace(path)
-        temporary.touch()
-    return str(path)
+
+    return str(named_by_content(folder, f"{table}.parquet", write))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from trajkit._core.address import Address
 from trajkit._core.files import refuse_existing, temporary_beside
 from trajkit.errors import StoreError
 from trajkit.rollouts.journal import Journal
@@ -68,7 +69,7 @@ def write_store(
     metrics: Sequence[Metric],
     prompts: Prompts | None,
 ) -> Written:
-    """Write the episodes of the journal. A store with fewer episodes of the same run is replaced.
+    """Write the episodes of the journal. A folder with fewer episodes of the same run is replaced.
 
     Args:
         journal: The journal of the run.
@@ -79,13 +80,19 @@ def write_store(
         prompts: Looks up exact prompts; None leaves them unknown.
 
     Raises:
-        StoreError: The path has something else, or the disk is full.
+        StoreError: The path has something else, or an address has fewer episodes; or the disk is full.
     """
     from trajkit.store.writer import write_episodes
 
     before = refuse_other(goal, journal.run)
     if before is not None and before.counts.n_episodes == journal.n_done:
         return Written(goal, before, 0)
+    if before is not None and isinstance(goal, Address):
+        raise StoreError(
+            f"{goal} has {before.counts.n_episodes:,} of the {journal.n_done:,} episodes of this run, and a "
+            "store at an address is not replaced",
+            hint="remove it, or name another -o: the same command then plays none of them again",
+        )
     lookup = _Lookup(prompts)
     fresh = goal if before is None else temporary_beside(goal)
     manifest = write_episodes(

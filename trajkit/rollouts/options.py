@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, WrapValidator
 
+from trajkit._core.address import is_address, place_of
 from trajkit.errors import RequestError
 from trajkit.rollouts.limits import Limits, Prices
 from trajkit.rollouts.local_player import LocalPlayer
 from trajkit.schema import Model, Purpose
 from trajkit.schema.base import Count, Name
+
+
+def _placed(given: Any, as_path: Callable[[Any], Path]) -> Path:
+    return place_of(given) if is_address(given) else as_path(given)
+
 
 Dollars = Annotated[float, Field(ge=0)]
 """US dollars."""
@@ -121,7 +128,7 @@ class Options(Model):
     """US dollars per million tokens of answers; None takes that of trajkit.toml."""
     config_file: Path | None = None
     """The gateway's configuration; None as in `find_venue`."""
-    store: Path | None = None
+    store: Annotated[Path, WrapValidator(_placed)] | None = None
     """Store to write at the end; None writes none."""
     new_run: bool = False
     """Play all episodes again, even if an earlier run of the same options has played some."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from trajkit._core.address import left_unsent
 from trajkit._core.settings import Project, project, remembered
 from trajkit.commands.checkup.check import Check, broken, note, well
 from trajkit.errors import ConfigError, TrajkitError
@@ -24,8 +26,13 @@ def stores() -> Iterator[Check]:
     path = last.get("path") if isinstance(last, dict) else None
     if isinstance(path, str) and not Path(path).exists():
         yield note("last store", f"{path} is gone", "name a STORE in the next command")
-    for each in (Path(), folder, Path("runs")):
+    for each in (Path(), folder, Path("runs"), Path(tempfile.gettempdir())):
         yield from _left_over(each)
+    for goal in left_unsent():
+        said = f"{goal} was being sent when the command was killed"
+        yield note(
+            "left over", said, "the same command again removes what is there, and sends all", path=goal
+        )
 
 
 def _stores_folder() -> Path:

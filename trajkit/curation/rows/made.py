@@ -141,8 +141,8 @@ def joined(shards: Sequence[Made], work: Path) -> Made:
     """
     digest, tally, taught = hashlib.sha256(), Tally(), Taught()
     with (work / "lines").open("wb") as goal:
-        for shard in shards:
-            tally.add(shard.tally)
+        for index, shard in enumerate(shards):
+            tally.add(shard.tally.of_shard(index, len(shards)))
             taught.add(shard.taught)
             with shard.lines.open("rb") as source:
                 while piece := source.read(_COPY):

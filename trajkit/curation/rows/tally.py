@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from trajkit._core.division import in_shard
 from trajkit.curation.rows.request import Options, Overlong
 from trajkit.errors import DataError, NothingMatched, RequestError
 from trajkit.formats.base import Format, Loss, Problem, StartFormat, Unit
@@ -73,6 +74,15 @@ class Tally:
         self.n_trimmed += other.n_trimmed
         self.n_turns_trimmed += other.n_turns_trimmed
         self.n_stripped += other.n_stripped
+
+    def of_shard(self, index: int, n: int) -> Tally:
+        """Return the same with the number of a shard at each place."""
+        return replace(
+            self,
+            first_loss=self.first_loss and in_shard(index, n, self.first_loss),
+            refusals=[in_shard(index, n, each) for each in self.refusals],
+            overlong=[in_shard(index, n, each) for each in self.overlong],
+        )
 
     def refuse(self, place: Step, found: tuple[Problem, ...]) -> str:
         """Count a row that would be refused; return the reason, named after its first problem."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from trajkit._core.address import is_address, local_copy
-from trajkit._core.division import Division, own_folder
+from trajkit._core.division import Division, in_shard, own_folder
 from trajkit._core.files import refuse_existing
 from trajkit._core.outside import regular_file
 from trajkit.errors import RequestError
@@ -137,8 +137,11 @@ def read_shards(
     tasks = [Task(place, division.folder, known, share) for share in shares(place, division.n)]
     intake = Intake(name, wish, success)
     found = division.map(import_share, tasks)
-    for shard in found:
-        intake.counts.add(shard.counts)
+    for index, shard in enumerate(found):
+        counts = shard.counts
+        if not wish.skip_bad:  # what is wrong ends in an error, which is of a shard
+            counts.shown = [in_shard(index, len(found), each) for each in counts.shown]
+        intake.counts.add(counts)
     intake.finish(shown_place(place))
     return intake, [shard.store for shard in found if shard.store is not None]
 
