@@ -35,6 +35,12 @@ def _services_are_forked() -> Iterator[None]:
         yield
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """All workers of `-n` fork from one process."""
+    if getattr(config.option, "numprocesses", None):
+        warm.share()
+
+
 gc.disable()  # until all tests are collected: none of what that makes is garbage, and looking takes seconds
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 _BIN = Path(sys.executable).parent
+_SHARED = "TRAJKIT_TESTS_FORK_FROM"
 HEAVY = (
     *("duckdb", "pyarrow.dataset", "pyarrow.parquet", "transformers.trainer", "peft"),
     *("openai", "starlette.applications", "starlette.routing", "uvicorn"),
@@ -116,9 +117,16 @@ def _is_forkable(environment: Mapping[str, str]) -> bool:
     return not any(name.startswith("HF_") for name in environment)  # they are read at an import
 
 
+def share() -> None:
+    """Let the processes that this one starts fork from the same process."""
+    os.environ[_SHARED] = _address()
+
+
 @functools.cache
 def _address() -> str:
-    """The socket of the process to fork from, which ends with this one."""
+    """The socket of the process to fork from, which ends with the one that started it."""
+    if shared := os.environ.get(_SHARED):
+        return shared
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     address = f"{folder.name}/warm"
@@ -179,9 +187,9 @@ def _begin(
     return module, arguments
 
 
-def _serve(address: str, descriptor: str) -> NoReturn:
+def _import(address: str) -> None:
+    """Import what the forks need."""
     from trajkit._core.memory import prefer_little_memory
-    from trajkit.cli.main import main
     from trajkit.commands.catalog import COMMANDS, load
     from trajkit.stack import process
 
@@ -194,7 +202,17 @@ def _serve(address: str, descriptor: str) -> NoReturn:
     process.subprocess = forking()  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()  # what is collected in a fork would be copied first
-    module, arguments = _fork(socket.socket(fileno=int(descriptor)))
+
+
+def _serve(address: str, descriptor: str) -> NoReturn:
+    listening = socket.socket(fileno=int(descriptor))
+    if sys.stdin in select.select([listening, sys.stdin], [], [])[0]:
+        sys.exit()  # no test forked anything
+    _import(address)
+    module, arguments = _fork(listening)
+
+    from trajkit.cli.main import main
+
     sys.argv = [module or "trajkit", *arguments]
     code = 1
     try:

@@ -124,6 +124,7 @@ def test_all_prompts_of_an_episode_count_once_together(
     assert document["n_prompts"] == 40
 
 
+@pytest.mark.full
 def test_few_groups_have_no_interval(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     write_episodes(Path("few"), [chat(number, n_customers=4) for number in range(20)], kind="test")
     assert run(command(server, "--by", "tags.customer", "--json", store="few")) == 0

@@ -43,6 +43,7 @@ def test_from_tensorzero_to_a_tuned_variant(folder: Path) -> None:
     assert "goto_sft" in (folder / "report" / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_from_local_rollouts_to_a_tuned_model(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "recipes" / "babyai", tmp_path / "babyai")
