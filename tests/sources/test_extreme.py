@@ -51,6 +51,7 @@ def test_a_message_of_a_million_characters_stays_as_it_is(rows: Any, run: Any) -
     assert (talk.mask_reason, act.mask_reason) == (None, None)
 
 
+@pytest.mark.full
 def test_five_thousand_tool_calls_stay_in_order(rows: Any, run: Any) -> None:
     calls = [
         {

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.errors import NothingMatched
 from trajkit.sources.choose import list_steps
 from trajkit.sources.request import ExportRequest
@@ -395,7 +396,7 @@ def test_of_two_scores_within_a_second_the_later_counts(filled: Callable[[Logged
     assert theirs(world, above) != set(better)
 
 
-@pytest.mark.parametrize("value", [0.7, 0.9, 0.1])
+@pytest.mark.parametrize("value", daily([0.7, 0.9, 0.1], 1))
 def test_a_value_passes_a_bound_that_is_written_the_same(
     filled: Callable[[Logged], World], value: float
 ) -> None:

@@ -41,6 +41,7 @@ def left(tally: Any) -> dict[str, int]:
     return {entry.reason: entry.n_episodes for entry in tally.left}
 
 
+@pytest.mark.full
 def test_01_feedback_within_one_second_is_ordered_by_its_id(rows: Any, run: Any, client: Any) -> None:
     episode_id = rows.id()
     inference_id = rows.json_step(episode_id)
@@ -75,6 +76,7 @@ def test_02_an_export_as_of_a_time_is_the_same_after_later_feedback(rows: Any, r
     assert [item.feedback_id for item in now[episode_id].feedback] == [first, later]
 
 
+@pytest.mark.full
 def test_03_steps_are_chosen_by_function_after_their_episode_is(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     for function, variant in (("plan", "a"), ("act", "b"), ("act", "c")):
@@ -88,6 +90,7 @@ def test_03_steps_are_chosen_by_function_after_their_episode_is(rows: Any, run: 
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("value", "bound"), [(0.7, {"min": 0.7}), (0.9, {"min": 0.9}), (0.1, {"max": 0.1})])
 def test_04_a_bound_is_compared_in_single_precision_unlike_tensorzeros_own(
     rows: Any, run: Any, client: Any, value: float, bound: dict[str, float]
@@ -146,6 +149,7 @@ def test_07_the_lookup_tables_need_not_be_complete(rows: Any, run: Any, client: 
     assert (set(episodes), episodes[episode_id].n_steps) == ({episode_id}, 2)
 
 
+@pytest.mark.full
 def test_08_steps_are_in_the_order_of_their_ids_where_clickhouse_orders_them_otherwise(
     rows: Any, run: Any, client: Any
 ) -> None:
@@ -183,6 +187,7 @@ def test_09_a_workflow_evaluation_starts_when_its_inferences_do_and_has_its_task
     assert episodes[named].task == "mine"
 
 
+@pytest.mark.full
 def test_09_the_first_inference_may_be_older_than_its_episode(rows: Any, run: Any) -> None:
     first, episode_id = rows.id(at_ms=BASE_MS), rows.id(at_ms=BASE_MS)
     assert first < episode_id
@@ -191,6 +196,7 @@ def test_09_the_first_inference_may_be_older_than_its_episode(rows: Any, run: An
     assert [step.inference_id for step in episodes[episode_id].steps] == [first]
 
 
+@pytest.mark.full
 def test_10_evaluation_traffic_is_recognised_and_left_out_unless_asked_for(rows: Any, run: Any) -> None:
     tags = (
         "tensorzero::evaluation_run_id",
@@ -209,6 +215,7 @@ def test_10_evaluation_traffic_is_recognised_and_left_out_unless_asked_for(rows:
     assert {episodes[episode_id].purpose for episode_id in evaluated} == {Purpose.EVAL}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", ["tensorzero::llm_judge::e::j", "tensorzero::default"])
 def test_10_judges_and_default_functions_are_never_learned(rows: Any, run: Any, function: str) -> None:
     rows.episode(None, function=function)
@@ -238,6 +245,7 @@ def test_12_a_step_that_failed_left_no_row_and_the_others_are_counted_without_ga
     assert [step.step_index for step in episodes[episode_id].steps] == [0, 1]
 
 
+@pytest.mark.full
 def test_13_of_candidates_and_a_judge_the_chosen_candidate_gives_the_prompt(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     inference_id = rows.json_step(episode_id, raw='{"action":"b"}', calls=0)
@@ -262,6 +270,7 @@ def test_14_a_cached_answer_says_so_and_keeps_what_the_cache_kept(rows: Any, run
     assert (step.cached, step.cost_usd, step.n_input_tokens, step.latency_s) == (True, 0, 40, 0.02)
 
 
+@pytest.mark.full
 def test_15_answers_that_are_none_are_steps_and_no_targets(rows: Any, run: Any) -> None:
     call = {"type": "tool_call", "id": "c", "raw_name": "m", "raw_arguments": "{}"}
     episode_id = rows.id()
@@ -373,6 +382,7 @@ def test_21_the_prompt_is_what_was_rendered_even_where_the_input_has_no_system(r
     ]
 
 
+@pytest.mark.full
 def test_22_what_was_executed_may_differ_from_the_answer_and_the_observation_is_in_the_input(
     rows: Any, run: Any
 ) -> None:
