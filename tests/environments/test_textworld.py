@@ -52,8 +52,8 @@ def world() -> Iterator[TextWorld]:
     world.close()
 
 
-# every game in one fold, and one game in every fold
-@pytest.mark.parametrize("task", daily(TASKS, [*GAMES[::2], "coin-dev", "coin-test"]))
+# a game in one fold, and another in the next
+@pytest.mark.parametrize("task", daily(TASKS, [GAMES[0], "coin-dev"]))
 def test_every_game_and_fold_plays_as_the_packages_own_client_does(task: str, official: Any) -> None:
     game, _, fold = task.partition("-")
     with_world = make("textworld", task)
@@ -81,7 +81,7 @@ def test_every_game_and_fold_plays_as_the_packages_own_client_does(task: str, of
         with_world.close()
 
 
-@pytest.mark.parametrize("game", daily(GAMES, GAMES[1::2]))
+@pytest.mark.parametrize("game", daily(GAMES, [GAMES[1]]))
 def test_the_expert_solves_every_game_from_the_beginning_and_when_asked_later(game: str) -> None:
     expert = make("textworld", game)
     try:
@@ -279,8 +279,14 @@ def test_without_java_the_error_says_what_to_install(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("Error: A JNI error: UnsupportedClassVersionError: class file version 61.0", "java is too old for"),
-        ("Error: could not create the Java Virtual Machine.", "java does not start: Error: could not create"),
+        (
+            "Error: A JNI error: UnsupportedClassVersionError: class file version 61.0",
+            "java is too old for",
+        ),
+        (
+            "Error: could not create the Java Virtual Machine.",
+            "java does not start: Error: could not create",
+        ),
     ],
 )
 @pytest.mark.parametrize("way", ["JAVA_HOME", "PATH"])

@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.environments import environment_info
 from trajkit.errors import ConfigError, RequestError, ServiceError, StoreError
 from trajkit.rollouts.faults import FaultKind
@@ -186,12 +187,15 @@ def test_several_variants_play_the_same_seeds(play_options):
 
 @pytest.mark.parametrize(
     ("mode", "kind"),
-    [
-        ("500", FaultKind.SERVER),
-        ("429", FaultKind.RATE_LIMIT),
-        ("garbage", FaultKind.UNREADABLE),
-        ("close", FaultKind.CONNECTION),
-    ],
+    daily(
+        [
+            ("500", FaultKind.SERVER),
+            ("429", FaultKind.RATE_LIMIT),
+            ("garbage", FaultKind.UNREADABLE),
+            ("close", FaultKind.CONNECTION),
+        ],
+        2,
+    ),
 )
 def test_a_model_that_fails_ends_episodes_as_errors_without_feedback(mode, kind, failing, play_options, ask):
     config = failing(mode)
@@ -217,7 +221,7 @@ def test_a_model_that_is_not_there_is_a_connection_fault(config_for, nobody, pla
     assert (one.outcome, one.fault.kind) == (Outcome.ERROR, FaultKind.CONNECTION)
 
 
-@pytest.mark.parametrize("mode", ["500", "429", "close"])
+@pytest.mark.parametrize("mode", daily(["500", "429", "close"], 1))
 def test_a_failure_that_passes_is_tried_again(mode, failing, play_options):
     (one,) = play_options(config_file=failing(mode, every=3), seeds="0:1", retries=3)
     assert (one.outcome, one.fault) == (Outcome.SUCCESS, None)

@@ -67,6 +67,7 @@ class TestLangfuse(SourceContract):
         type(self).n_steps = sum(row["type"] == "GENERATION" for row in tables["observations"])
 
 
+@pytest.mark.full
 def test_thirty_episodes_come_back_from_the_tables_of_version_3(database: str) -> None:
     thirty.assert_same(READ.of_babyai(database), thirty.expected())
 
