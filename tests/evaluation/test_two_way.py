@@ -192,6 +192,7 @@ def test_tasks_that_share_rooms_are_measured_over_rooms_by_hand():
     assert (found.variance, found.degrees) == (pytest.approx(1 / 12), 2)
 
 
+@pytest.mark.full
 def test_intervals_over_rooms_cover_where_tasks_of_one_seed_go_alike():
     chance, n_apart, n_rooms_held, n_gain = np.random.default_rng(13), 0, 0, 0
     rooms = np.tile(np.arange(N_WORLDS), 2)

@@ -51,9 +51,7 @@ def said(folder: Path, *, require_all: bool) -> str:
 
 def test_a_skip_fails_in_ci_and_a_gpu_skip_does_not(tmp_path: Path) -> None:
     output = said(tmp_path, require_all=True)
-    assert (
-        "1 failed, 1 passed, 1 skipped, 2 errors" in output
-    )  # a mark or a file is an error of the set-up
+    assert "1 failed, 1 passed, 1 skipped, 2 errors" in output  # a mark or a file is an error of the set-up
     assert (
         "test_marked: TRAJKIT_REQUIRE_ALL=1 allows no skip but a GPU test's: Skipped: no such service here"
         in output

@@ -155,7 +155,7 @@ def test_the_input_is_the_one_that_the_gateway_keeps(everything, ask):
 
 
 def test_a_run_repeats_answer_for_answer(everything, play_options):
-    again = play_options(tasks=("goto",), seeds="0:3", purpose="train", concurrency=2)
+    again = play_options(tasks=("goto",), seeds="0:1", purpose="train", concurrency=2)
     before = {one.job: one for one in everything.played}
     for one in again:
         assert [step.choice.answer.raw for step in one.steps] == [
@@ -164,8 +164,9 @@ def test_a_run_repeats_answer_for_answer(everything, play_options):
         assert one.metrics == before[one.job].metrics
 
 
+@pytest.mark.full
 def test_another_run_seed_gives_other_answers(everything, play_options):
-    again = play_options(tasks=("goto",), seeds="0:3", run_seed=1)
+    again = play_options(tasks=("goto",), seeds="0:1", run_seed=1)
     before = {one.job: one for one in everything.played}
     assert any(
         [step.choice.answer.raw for step in one.steps]
@@ -175,7 +176,7 @@ def test_another_run_seed_gives_other_answers(everything, play_options):
 
 
 def test_several_variants_play_the_same_seeds(play_options):
-    played = play_options(variants=("baseline", "history"), seeds="0:2", history=3)
+    played = play_options(variants=("baseline", "history"), seeds="0:2", history=3, max_steps=2)
     assert sorted((one.job.variant, one.job.seed) for one in played) == [
         ("baseline", 0), ("baseline", 1), ("history", 0), ("history", 1)
     ]  # fmt: skip
@@ -252,7 +253,7 @@ def test_a_model_that_asks_for_fewer_requests_gets_fewer_and_then_as_many_as_bef
 
 @pytest.mark.parametrize(("mode", "raw"), [("not-json", "Sure! I would turn left here."), ("empty", "")])
 def test_an_answer_that_cannot_be_read_is_the_default_action(mode, raw, failing, play_options):
-    (one,) = play_options(config_file=failing(mode), seeds="1:2", max_steps=6)
+    (one,) = play_options(config_file=failing(mode), seeds="1:2", max_steps=3)
     assert one.fault is None
     assert one.n_invalid == len(one.steps)
     assert {
@@ -287,7 +288,7 @@ def test_arguments_that_the_function_does_not_take_stop_the_run(
 def test_a_store_holds_what_was_played(play_options, tmp_path, in_stack_folder):
     goal = tmp_path / "store"
     session = prepare(
-        Options(env_id="babyai", tasks=("goto",), variants=("history",), seeds="0:3", store=goal)
+        Options(env_id="babyai", tasks=("goto",), variants=("history",), seeds="0:2", max_steps=4, store=goal)
     )
     played: list[Played] = []
     asked: list[str] = []
@@ -300,13 +301,13 @@ def test_a_store_holds_what_was_played(play_options, tmp_path, in_stack_folder):
     n_steps = sum(len(one.steps) for one in played)
     assert len(asked) == n_steps
     assert (written.path, written.n_without_prompt) == (goal, 1)
-    assert written.manifest.counts.model_dump() == {"n_episodes": 3, "n_steps": n_steps, "n_feedback": 6}
+    assert written.manifest.counts.model_dump() == {"n_episodes": 2, "n_steps": n_steps, "n_feedback": 4}
     assert [(metric.name, metric.optimize) for metric in written.manifest.metrics] == [
         ("episode_return", "max"),
         ("progression", "max"),
     ]
     (entry,) = written.manifest.lineage
-    assert (entry.verb, entry.n_episodes_out, entry.arguments["history"]) == ("rollout", 3, 8)
+    assert (entry.verb, entry.n_episodes_out, entry.arguments["history"]) == ("rollout", 2, 8)
     assert (entry.arguments["policy"], entry.arguments["function"]) == ("gateway", "act")
     assert open_store(goal).manifest == written.manifest
     assert "trajkit:" not in written.manifest.model_dump_json()  # the user of the database, and its password

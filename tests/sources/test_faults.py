@@ -285,6 +285,7 @@ def test_an_answer_that_ends_too_early_in_good_order_is_noticed(
 # -- the server ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_server_that_is_killed_in_the_middle(database: Database, folder: Path, undisturbed: str) -> None:
     url = database.url
     seen = itertools.count()
@@ -302,6 +303,7 @@ def test_a_server_that_is_killed_in_the_middle(database: Database, folder: Path,
     assert digest_of_another_run(database.url, folder) == undisturbed
 
 
+@pytest.mark.full
 def test_no_server_at_all(database: Database, failed: Failed, folder: Path, undisturbed: str) -> None:
     url = database.url
     database.kill()
