@@ -29,9 +29,10 @@ _MUST_RUN = os.environ.get("TRAJKIT_REQUIRE_ALL") == "1"
 
 @pytest.fixture(scope="session", autouse=True)
 def _services_are_forked() -> Iterator[None]:
-    """The model servers and trainings that commands start: importing what they need takes 5 s each."""
+    """What commands start (model servers, trainings, checks): importing what they need takes up to 5 s."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trajkit.stack.process.subprocess", warm.forking())
+        for name in ("stack.process", "registry.check"):
+            patch.setattr(f"trajkit.{name}.subprocess", warm.forking())
         yield
 
 

@@ -65,8 +65,8 @@ def all_are_kept(played, ask):
 
 @pytest.mark.timeout(900)
 def test_all_of_many_inferences_at_once_are_kept(everything, ask):
-    assert len(everything.played) == 15
-    assert len(everything.steps) > 300
+    assert len(everything.played) == 5
+    assert len(everything.steps) > 100
     all_are_kept(everything.played, ask)
 
 
@@ -121,7 +121,7 @@ def test_the_feedback_is_what_the_environment_said(everything, ask):
 
 
 def test_a_run_has_successes_failures_and_invalid_answers_that_became_the_default(everything):
-    assert 5 <= sum(one.outcome == Outcome.SUCCESS for one in everything.played) <= 14
+    assert 0 < sum(one.outcome == Outcome.SUCCESS for one in everything.played) < 5
     invalid = [step for _, step in everything.steps if not step.result.action_valid]
     assert invalid
     assert {step.result.action_executed for step in invalid} == {"go forward"}
@@ -155,7 +155,7 @@ def test_the_input_is_the_one_that_the_gateway_keeps(everything, ask):
 
 
 def test_a_run_repeats_answer_for_answer(everything, play_options):
-    again = play_options(tasks=("goto",), seeds="0:1", purpose="train", concurrency=2)
+    again = play_options(tasks=("open",), seeds="1:2", purpose="train", concurrency=2)
     before = {one.job: one for one in everything.played}
     for one in again:
         assert [step.choice.answer.raw for step in one.steps] == [
@@ -166,7 +166,7 @@ def test_a_run_repeats_answer_for_answer(everything, play_options):
 
 @pytest.mark.full
 def test_another_run_seed_gives_other_answers(everything, play_options):
-    again = play_options(tasks=("goto",), seeds="0:1", run_seed=1)
+    again = play_options(tasks=("open",), seeds="1:2", run_seed=1)
     before = {one.job: one for one in everything.played}
     assert any(
         [step.choice.answer.raw for step in one.steps]
