@@ -24,7 +24,6 @@ from trajkit.rollouts.session import run as play
 from trajkit.schema import Episode, LineageEntry, Transition, message
 from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway_config import prepare_config
-from trajkit.stack.local import recipe_config, start_stack, stop_stack
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store
 from trajkit.store.writer import write_episodes
@@ -36,22 +35,6 @@ GO = Reply(said('{"thinking": "", "action": "go forward"}'))
 TWICE = ("--variants", "base=sample:tiny-base,again=sample:tiny-base")
 
 Answers = Callable[[dict[str, Any], int], Reply]
-
-
-@pytest.fixture(scope="module")
-def stack_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("stack")
-    start_stack(recipe_config(), folder=folder)
-    try:
-        yield folder
-    finally:
-        stop_stack(folder=folder)
-
-
-@pytest.fixture
-def in_stack_folder(stack_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(stack_folder)
-    return stack_folder
 
 
 @pytest.fixture

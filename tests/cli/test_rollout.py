@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,28 +18,10 @@ from trajkit._core.settings import remembered
 from trajkit.cli.main import run
 from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway_config import prepare_config
-from trajkit.stack.local import recipe_config, start_stack, stop_stack
+from trajkit.stack.local import recipe_config
 from trajkit.store.reader import open_store
 
 EXPERT = ["rollout", "babyai", "--policy", "expert"]
-
-
-@pytest.fixture(scope="module")
-def stack_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("stack")
-    start_stack(recipe_config(), folder=folder)
-    try:
-        yield folder
-    finally:
-        stop_stack(folder=folder)
-
-
-@pytest.fixture
-def in_stack_folder(stack_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(stack_folder)
-    return stack_folder
 
 
 @pytest.fixture
