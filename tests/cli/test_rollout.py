@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix import daily
 from tests.rollouts.loopback import Reply, said, serve
 from trajkit._core.settings import remembered
 from trajkit.cli.main import run
@@ -223,6 +224,7 @@ def test_ctrl_c_leaves_feedback_of_finished_episodes_only_and_no_store(in_stack_
     assert re.fullmatch(r"stopped\t[1-8]", marked.strip())  # as many as were in flight, of which rows exist
 
 
+@pytest.mark.full
 def test_a_run_that_was_stopped_goes_on_where_it_was(elsewhere, capsys):
     command = [*EXPERT, "--task", "goto", "--seeds", "0:300", "-o", "store"]
     assert run([*command, "--max-minutes", "0.0025", "--json"]) == 5
@@ -457,7 +459,9 @@ def test_the_stand_in_costs_nothing_and_a_real_model_in_its_place_is_asked_about
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of its own is POSIX; run it there")
-@pytest.mark.parametrize(("typed", "code", "last"), [("n", 1, "nothing was played"), ("y", 2, "needs a key")])
+@pytest.mark.parametrize(
+    ("typed", "code", "last"), daily([("n", 1, "nothing was played"), ("y", 2, "needs a key")], 1)
+)
 def test_on_a_terminal_it_asks_and_takes_a_no(typed, code, last, elsewhere, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)

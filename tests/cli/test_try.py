@@ -118,6 +118,7 @@ def test_base_and_tuned_are_what_transformers_says(
         assert said["is_cut"] == (stop not in new)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("store")
 def test_sampling_follows_its_seed(adapter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = []

@@ -55,6 +55,7 @@ def _sigmoid(values: Floats) -> Floats:
 METHODS = [Truth(0, 0, 0.2), Truth(0, 1.5, 0.5), Truth(2, 1.5, 0.2), Truth(2, 0, 0.5), Truth(3, 1.5, 0.5)]
 
 
+@pytest.mark.full
 def test_intervals_of_a_method_cover_its_success_in_93_to_97_percent():
     chance, n_held = np.random.default_rng(11), 0
     for truth in METHODS:
