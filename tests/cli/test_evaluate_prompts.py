@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,19 @@ def chat(number: int, n_customers: int = 20) -> Episode:
     return Episode(episode_id=f"chat-{number:02}", source="test", tags=tags, steps=steps)
 
 
+@pytest.fixture(scope="module")
+def held_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    goal = tmp_path_factory.mktemp("prompts") / "held-out"
+    write_episodes(goal, [chat(number) for number in range(20)], kind="test")
+    return goal
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder(held_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     Path("checks.py").write_text(SCORERS)
-    write_episodes(Path("held-out"), [chat(number) for number in range(20)], kind="test")
+    shutil.copytree(held_out, "held-out")
 
 
 def kind_only_if_tuned(body: dict[str, Any], n: int) -> Reply:

@@ -240,7 +240,7 @@ def listening(answer: Callable[[str, str], tuple[int, str]]) -> ThreadingHTTPSer
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     return server
 
 

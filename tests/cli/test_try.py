@@ -263,7 +263,7 @@ def hosted(store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Chat]]
     """A job that a service tuned, and the service."""
     Chat.asked = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), Chat)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/v1"
     zeros = {"n_episodes": 1, "n_steps": 1, "n_learned": 1, "n_rows": 1, "n_tokens": 1, "n_learned_tokens": 1}
     job = {
