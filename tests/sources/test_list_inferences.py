@@ -358,12 +358,15 @@ def targets(world: World, name: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "leaf",
-    [
-        Filter("float", ("score", ">", 0.3)),
-        Filter("boolean", ("step_ok", False)),
-        pytest.param(Filter("float", ("step_score", "<=", 0.3)), marks=pytest.mark.full),
-        pytest.param(Filter("boolean", ("won", True)), marks=pytest.mark.full),
-    ],
+    daily(
+        [
+            Filter("float", ("score", ">", 0.3)),
+            Filter("boolean", ("step_ok", False)),
+            pytest.param(Filter("float", ("step_score", "<=", 0.3)), marks=pytest.mark.full),
+            pytest.param(Filter("boolean", ("won", True)), marks=pytest.mark.full),
+        ],
+        1,
+    ),
 )
 def test_the_negation_of_one_comparison_brings_what_was_not_measured(
     filled: Callable[[Logged], World], leaf: Filter

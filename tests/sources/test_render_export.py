@@ -276,6 +276,7 @@ def test_a_conversation_under_other_templates_is_still_kept_as_what_is_new(play:
     ]
 
 
+@pytest.mark.full
 def test_many_buckets_render_as_one(play: Play, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = play(*({**told(f"topic {number}"), "is_new": True} for number in range(12)))
     monkeypatch.setattr(grouping, "GROUP_STEPS", 2)
