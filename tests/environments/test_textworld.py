@@ -126,6 +126,7 @@ def test_a_seed_that_the_game_would_not_take_or_would_make_up_is_refused(seed: A
         world.reset(seed)
 
 
+@pytest.mark.full
 def test_another_fold_is_another_world_of_the_same_seed() -> None:
     starts = []
     for task in ("coin", "coin-dev", "coin-test"):
@@ -178,6 +179,7 @@ def test_what_there_is_not_is_said(task: str, settings: dict[str, str], words: s
         environment_info("textworld", settings).make(task)
 
 
+@pytest.mark.full
 def test_worlds_side_by_side_in_threads_do_not_touch_each_other() -> None:
     """`sorting` keeps static state: in one Java process two of them spoil each other."""
 
