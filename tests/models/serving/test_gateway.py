@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +65,10 @@ max_tokens = 100
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouse]:
-    with ClickHouse.start(tmp_path_factory.mktemp("stack") / "clickhouse") as running:
-        yield running
+def database(stack_folder: Path) -> ClickHouse:
+    found = ClickHouse.find(stack_folder / ".trajkit" / "stack" / "clickhouse")
+    assert found is not None
+    return found
 
 
 @pytest.fixture
