@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import tempfile
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,10 +31,41 @@ _MUST_RUN = os.environ.get("TRAJKIT_REQUIRE_ALL") == "1"
 
 @pytest.fixture(scope="session", autouse=True)
 def _services_are_forked() -> Iterator[None]:
-    """The model servers and trainings that commands start: importing what they need takes 5 s each."""
+    """What commands start (model servers, trainings, checks): importing what they need takes up to 5 s."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trajkit.stack.process.subprocess", warm.forking())
+        for name in ("stack.process", "registry.check"):
+            patch.setattr(f"trajkit.{name}.subprocess", warm.forking())
         yield
+
+
+@pytest.fixture(scope="session")
+def stack_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder whose local stack is up: ClickHouse with TensorZero's tables, and the stand-in model."""
+    from trajkit.stack.local import recipe_config, start_stack, stop_stack
+
+    folder = tmp_path_factory.mktemp("stack")
+    start_stack(recipe_config(), folder=folder)
+    try:
+        yield folder
+    finally:
+        stop_stack(folder=folder)
+
+
+@pytest.fixture
+def in_stack_folder(stack_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test runs in a folder of its own with that stack."""
+    from trajkit.stack.state import state_path
+
+    state_path(tmp_path).parent.mkdir()
+    shutil.copy(state_path(stack_folder), state_path(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """All workers of `-n` fork from one process."""
+    if getattr(config.option, "numprocesses", None):
+        warm.share()
 
 
 gc.disable()  # until all tests are collected: none of what that makes is garbage, and looking takes seconds

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 
 def daily(cases: Iterable[Any], some: int | Collection[Any]) -> list[Any]:
@@ -13,8 +14,11 @@ def daily(cases: Iterable[Any], some: int | Collection[Any]) -> list[Any]:
     made = []
     for place, case in enumerate(cases):
         is_daily = place < some if isinstance(some, int) else case in some
-        values = case if isinstance(case, tuple) else (case,)
-        made.append(pytest.param(*values, marks=() if is_daily else pytest.mark.full))
+        full = () if is_daily else (pytest.mark.full,)
+        if isinstance(case, ParameterSet):
+            made.append(case._replace(marks=(*case.marks, *full)))
+        else:
+            made.append(pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=full))
     return made
 
 

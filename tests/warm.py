@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 _BIN = Path(sys.executable).parent
+_SHARED = "TRAJKIT_TESTS_FORK_FROM"
 HEAVY = (
     *("duckdb", "pyarrow.dataset", "pyarrow.parquet", "transformers.trainer", "peft"),
-    *("openai", "starlette.applications", "starlette.routing", "uvicorn"),
+    *("openai", "starlette.applications", "starlette.routing", "tensorzero", "uvicorn"),
 )
 """What takes long to import, beside the commands."""
 MODULES = ("trajkit", "trajkit.stack.model_server", "trajkit.training.local.worker")
@@ -64,7 +65,7 @@ class Forked:
     """A process that was forked, with what is asked of a `subprocess.Popen`.
 
     Args:
-        module: The module that it runs; None for the command `trajkit`.
+        module: The module that it runs; None for the command `trajkit`, `-c` for a program's text.
         arguments: Its arguments.
         folder: Its working folder.
         environment: All its variables.
@@ -112,13 +113,27 @@ def popen(command: list[str], *, cwd: Path, env: dict[str, str], stdout: Any, **
     return Forked(module, arguments, cwd, env, ("/dev/null", stdout.name, stdout.name))
 
 
+def run(command: Sequence[str], *, env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `python -c PROGRAM` as `subprocess.run` does, forked."""
+    if not _is_forkable(env):
+        return subprocess.run(command, env=env, **options)
+    return trajkit(command[2:], Path.cwd(), env, module="-c")
+
+
 def _is_forkable(environment: Mapping[str, str]) -> bool:
     return not any(name.startswith("HF_") for name in environment)  # they are read at an import
 
 
+def share() -> None:
+    """Let the processes that this one starts fork from the same process."""
+    os.environ[_SHARED] = _address()
+
+
 @functools.cache
 def _address() -> str:
-    """The socket of the process to fork from, which ends with this one."""
+    """The socket of the process to fork from, which ends with the one that started it."""
+    if shared := os.environ.get(_SHARED):
+        return shared
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     address = f"{folder.name}/warm"
@@ -179,10 +194,11 @@ def _begin(
     return module, arguments
 
 
-def _serve(address: str, descriptor: str) -> NoReturn:
+def _import(address: str) -> None:
+    """Import what the forks need."""
     from trajkit._core.memory import prefer_little_memory
-    from trajkit.cli.main import main
     from trajkit.commands.catalog import COMMANDS, load
+    from trajkit.registry import check
     from trajkit.stack import process
 
     prefer_little_memory()
@@ -191,15 +207,28 @@ def _serve(address: str, descriptor: str) -> NoReturn:
     for name in (*HEAVY, *MODULES):
         importlib.import_module(name)
     globals()["_address"] = lambda: address
-    process.subprocess = forking()  # type: ignore[attr-defined]
+    process.subprocess = check.subprocess = forking()  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()  # what is collected in a fork would be copied first
-    module, arguments = _fork(socket.socket(fileno=int(descriptor)))
+
+
+def _serve(address: str, descriptor: str) -> NoReturn:
+    listening = socket.socket(fileno=int(descriptor))
+    if sys.stdin in select.select([listening, sys.stdin], [], [])[0]:
+        sys.exit()  # no test forked anything
+    _import(address)
+    module, arguments = _fork(listening)
+
+    from trajkit.cli.main import main
+
     sys.argv = [module or "trajkit", *arguments]
     code = 1
     try:
         if module in (None, "trajkit"):
             main()
+        elif module == "-c":
+            sys.argv = [module, *arguments[1:]]
+            exec(arguments[0], {"__name__": "__main__"})
         else:
             runpy.run_module(module, run_name="__main__")
         code = 0
@@ -217,10 +246,10 @@ def _serve(address: str, descriptor: str) -> NoReturn:
 
 
 def forking() -> Any:
-    """The module `subprocess` with a `Popen` that forks; for `trajkit.stack.process`."""
+    """The module `subprocess` with a `Popen` and a `run` that fork."""
     from types import SimpleNamespace
 
-    return SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+    return SimpleNamespace(**{**vars(subprocess), "Popen": popen, "run": run})
 
 
 if __name__ == "__main__":

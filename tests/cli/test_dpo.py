@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cli.walks import write_walks
 from tests.tiny import make_tiny
+from trajkit._core.settings import remember
 from trajkit.cli.main import run
 
 QUICK = ("--learning-rate", "0.01", "--max-steps", "2", "--yes")
@@ -19,16 +21,22 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store and its pairs, which were made last."""
+    folder = tmp_path_factory.mktemp("dpo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_walks("episodes")
+        assert run(["pairs", "episodes", "--margin", "0.5", "-o", "stores/pairs"]) == 0
+    return folder
+
+
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def pairs(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_walks("episodes")
-
-
-@pytest.fixture
-def pairs(store: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["pairs", "episodes", "--margin", "0.5"]) == 0
-    capsys.readouterr()
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+    remember("last_pairs", {"path": str(Path("stores/pairs").absolute())})
 
 
 @pytest.mark.full
@@ -41,7 +49,7 @@ def test_the_last_pairs_become_a_tuned_model(base: str, capsys: pytest.CaptureFi
     plan = printed.err
     for words in (
         "the pairs, cut by group",
-        "learned   stores/pairs-",
+        "learned   stores/pairs",
         "leaks     none",
         "sigmoid, beta 0.2",
     ):
@@ -67,7 +75,7 @@ def test_the_last_pairs_become_a_tuned_model(base: str, capsys: pytest.CaptureFi
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("store")
+@pytest.mark.usefixtures("pairs")
 def test_a_store_is_learned_by_kto(base: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["kto", "local", "--train", "episodes", "--good", "episode_return > 0.5", "--model", base]
     assert run([*asked, "--dry-run"]) == 0

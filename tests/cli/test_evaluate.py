@@ -24,7 +24,6 @@ from trajkit.rollouts.session import run as play
 from trajkit.schema import Episode, LineageEntry, Transition, message
 from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway_config import prepare_config
-from trajkit.stack.local import recipe_config, start_stack, stop_stack
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store
 from trajkit.store.writer import write_episodes
@@ -36,22 +35,6 @@ GO = Reply(said('{"thinking": "", "action": "go forward"}'))
 TWICE = ("--variants", "base=sample:tiny-base,again=sample:tiny-base")
 
 Answers = Callable[[dict[str, Any], int], Reply]
-
-
-@pytest.fixture(scope="module")
-def stack_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("stack")
-    start_stack(recipe_config(), folder=folder)
-    try:
-        yield folder
-    finally:
-        stop_stack(folder=folder)
-
-
-@pytest.fixture
-def in_stack_folder(stack_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(stack_folder)
-    return stack_folder
 
 
 @pytest.fixture
@@ -206,7 +189,7 @@ def test_a_server_that_dies_in_the_middle_costs_no_episode_and_doubles_none(
     def answer(body: dict[str, Any], n: int) -> Reply:
         return GO if n < lives_until[0] else Reply(None)
 
-    command = ["--variants", "baseline,history", "--seeds", "200:208", "--task", "goto", "--max-steps", "2"]
+    command = ["--variants", "baseline,history", "--seeds", "200:206", "--task", "goto", "--max-steps", "2"]
     command += [*own_model(answer), "--retries", "0", "--concurrency", "2", "-o", "stores/died"]
     assert run(["evaluate", "babyai", *command]) == 4
     printed = capsys.readouterr()
@@ -215,32 +198,32 @@ def test_a_server_that_dies_in_the_middle_costs_no_episode_and_doubles_none(
 
     lives_until[0] = 10_000
     document = evaluated(capsys, *command)
-    assert [(group["n_episodes"], group["n_missing"]) for group in document["groups"]] == [(8, 0), (8, 0)]
+    assert [(group["n_episodes"], group["n_missing"]) for group in document["groups"]] == [(6, 0), (6, 0)]
     episodes = list(open_dataset("stores/died"))
     played = {((one.origin or {})["policy"], one.seed) for one in episodes}
-    assert len(episodes) == len(played) == 16
+    assert len(episodes) == len(played) == 12
     feedback = ask(
         "SELECT count(), uniqExact(target_id) FROM tensorzero.FloatMetricFeedback "
         f"WHERE metric_name = 'episode_return' AND tags['trajkit.run'] = '{document['run']}'"
     )
-    assert feedback.split() == ["16", "16"]
+    assert feedback.split() == ["12", "12"]
 
 
 def test_a_model_that_answers_only_garbage_finishes_and_is_reported_as_such(
     own_model: Callable[[Answers], list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = own_model(lambda body, n: Reply(said("I would rather not.")))
-    command = ("--variants", "baseline,history", "--seeds", "200:206", *SHORT, *config)
+    command = ("--variants", "baseline,history", "--seeds", "200:203", *SHORT, *config)
     assert run(["evaluate", "babyai", *command, "-o", "stores/garbage"]) == 0
     printed = capsys.readouterr()
     for variant in ("baseline", "history"):
-        assert f"{variant}: 100% of 12 answers named no action" in printed.err
+        assert f"{variant}: 100% of 6 answers named no action" in printed.err
     document = evaluated(capsys, *command, "-o", "stores/garbage")
-    assert [(each["n_judged"], each["n_invalid"]) for each in document["groups"]] == [(12, 12), (12, 12)]
+    assert [(each["n_judged"], each["n_invalid"]) for each in document["groups"]] == [(6, 6), (6, 6)]
     success = estimate(document, "baseline", "success")
-    # none of 6: Wilson's upper bound is z²/(n + z²) with z = 1.96
+    # none of 3: Wilson's upper bound is z²/(n + z²) with z = 1.96
     assert (success["value"], success["low"]) == (0.0, 0.0)
-    assert success["high"] == pytest.approx(1.959964**2 / (6 + 1.959964**2), abs=1e-6)
+    assert success["high"] == pytest.approx(1.959964**2 / (3 + 1.959964**2), abs=1e-6)
 
 
 # -- in this process --------------------------------------------------------------------------------------
@@ -248,7 +231,7 @@ def test_a_model_that_answers_only_garbage_finishes_and_is_reported_as_such(
 
 @pytest.mark.usefixtures("elsewhere")
 def test_models_of_this_machine_are_compared_without_a_gateway(capsys: pytest.CaptureFixture[str]) -> None:
-    command = (*TWICE, *PROMPTS, *SHORT, "--seeds", "200:206")
+    command = (*TWICE, *PROMPTS, *SHORT, "--seeds", "200:202")
     document = evaluated(capsys, *command, "--decoding", "greedy", "--decoding", "temperature=1", "-o", "out")
     groups = [(group["variant"], group["decoding"]) for group in document["groups"]]
     ways = ("greedy", "temperature=1")
@@ -260,7 +243,7 @@ def test_models_of_this_machine_are_compared_without_a_gateway(capsys: pytest.Ca
         (f"base, {way}", f"again, {way}", 0.0) for way in ways
     ]
     episodes = list(open_dataset("out"))
-    assert len(episodes) == 24
+    assert len(episodes) == 8
     step = episodes[0].steps[0]
     assert (step.function_name, step.model_name) == ("act", "sample:tiny-base")
     assert step.messages is not None
@@ -417,8 +400,9 @@ def test_a_model_that_is_given_other_prompts_than_it_learned_is_named(
     assert run(["evaluate", "babyai", *command, "--dry-run"]) == 0
     told = capsys.readouterr().err
     assert (f"warning: {said}" in told) if said else "learned the prompts" not in told
-    document = evaluated(capsys, *command, "-o", "out")
-    assert document["evaluation"]["other_prompts"] == ([] if said is None else [said])
+    if said:
+        document = evaluated(capsys, *command, "-o", "out")
+        assert document["evaluation"]["other_prompts"] == [said]
 
 
 def played_by(policy: str, **settings: str) -> LineageEntry:
@@ -636,7 +620,7 @@ def test_a_model_is_found_by_the_name_of_a_registered_variant(capsys: pytest.Cap
     tuned(range(5))
     assert run(["register", "tiny", "--config", "babyai/tensorzero.toml", "--variant", "mine", "--yes"]) == 0
     command = ("--variants", "mine", "--config", "babyai/tensorzero.toml", "--through", "process", *SHORT)
-    document = evaluated(capsys, *command, "--seeds", "200:202", "-o", "out")
+    document = evaluated(capsys, *command, "--seeds", "200:201", "-o", "out")
     assert document["evaluation"]["variants"] == {"mine": "tiny"}
     assert run(["evaluate", "babyai", *command, "--seeds", "2:9"]) == 2
     assert "job tiny (mine) learned seed 2 of goto and 2 more" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,19 @@ def chat(number: int, n_customers: int = 20) -> Episode:
     return Episode(episode_id=f"chat-{number:02}", source="test", tags=tags, steps=steps)
 
 
+@pytest.fixture(scope="module")
+def held_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    goal = tmp_path_factory.mktemp("prompts") / "held-out"
+    write_episodes(goal, [chat(number) for number in range(20)], kind="test")
+    return goal
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder(held_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     Path("checks.py").write_text(SCORERS)
-    write_episodes(Path("held-out"), [chat(number) for number in range(20)], kind="test")
+    shutil.copytree(held_out, "held-out")
 
 
 def kind_only_if_tuned(body: dict[str, Any], n: int) -> Reply:
@@ -124,6 +132,7 @@ def test_all_prompts_of_an_episode_count_once_together(
     assert document["n_prompts"] == 40
 
 
+@pytest.mark.full
 def test_few_groups_have_no_interval(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     write_episodes(Path("few"), [chat(number, n_customers=4) for number in range(20)], kind="test")
     assert run(command(server, "--by", "tags.customer", "--json", store="few")) == 0

@@ -140,16 +140,16 @@ def test_prompts_that_leak_into_an_evaluation_set_are_counted(
 def test_of_a_large_file_evenly_spread_lines_are_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows: list[Any] = [chat(f"{number} {'x' * (number % 50)}", "yes") for number in range(20_000)]
+    rows: list[Any] = [chat(f"{number} {'x' * (number % 50)}", "yes") for number in range(5_000)]
     rows[7] = "{"
     path = write(tmp_path / "large.jsonl", rows)
-    monkeypatch.setattr(sample, "MOST_BYTES", 200_000)
-    monkeypatch.setattr(sample, "_BLOCK", 100_000)
+    monkeypatch.setattr(sample, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(sample, "_BLOCK", 50_000)
     monkeypatch.setattr(sample, "_PIECE", 1000)
     found = told([str(path)], capsys)
     assert found["extrapolated"]
-    assert found["sample"]["n_bytes"] < 400_000 < found["sample"]["n_bytes_of"]
-    assert found["estimates_of_the_whole"]["n_episodes"] == pytest.approx(20_000, rel=0.05)
+    assert found["sample"]["n_bytes"] < 200_000 < found["sample"]["n_bytes_of"]
+    assert found["estimates_of_the_whole"]["n_episodes"] == pytest.approx(5_000, rel=0.05)
     assert [one["place"] for one in found["failed"]["places"]] == ["large.jsonl:8"]
     assert run(["inspect", str(path)]) == 0
     text = capsys.readouterr().out

@@ -16,8 +16,8 @@ from trajkit.schema import Episode
 from trajkit.store.writer import write_episodes
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     episodes = [
         Episode(
             episode_id=f"ep-{i:03}",
@@ -28,8 +28,9 @@ def store(tmp_path: Path) -> str:
         )
         for i in range(120)
     ]
-    write_episodes(tmp_path / "store", episodes, kind="test")
-    return str(tmp_path / "store")
+    goal = tmp_path_factory.mktemp("store") / "store"
+    write_episodes(goal, episodes, kind="test")
+    return str(goal)
 
 
 def test_a_table_shows_every_value_whole(store: str, capsys: pytest.CaptureFixture[str]) -> None:

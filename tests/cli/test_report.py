@@ -63,7 +63,7 @@ def test_json_is_the_report(capsys: pytest.CaptureFixture[str]) -> None:
 def test_names_that_a_chart_cannot_show_are_spelled_out(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ("a\0b", "\x1b]0;x\x07", "\u202egnp", "</script>", "constructor", "__proto__", "'\"\\")
+    names = ("a\0b\x1b]0;x\x07\u202egnp", "</script>", "__proto__", "'\"\\")
     for number, name in enumerate(names):
         episodes = [make_played(name, seed, is_success=seed < 9, n_tokens=4) for seed in range(10)]
         elsewhere = [

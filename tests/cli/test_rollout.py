@@ -8,38 +8,21 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.matrix import daily
 from tests.rollouts.loopback import Reply, said, serve
 from trajkit._core.settings import remembered
 from trajkit.cli.main import run
 from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway_config import prepare_config
-from trajkit.stack.local import recipe_config, start_stack, stop_stack
+from trajkit.stack.local import recipe_config
 from trajkit.store.reader import open_store
 
 EXPERT = ["rollout", "babyai", "--policy", "expert"]
-
-
-@pytest.fixture(scope="module")
-def stack_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("stack")
-    start_stack(recipe_config(), folder=folder)
-    try:
-        yield folder
-    finally:
-        stop_stack(folder=folder)
-
-
-@pytest.fixture
-def in_stack_folder(stack_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(stack_folder)
-    return stack_folder
 
 
 @pytest.fixture
@@ -241,6 +224,7 @@ def test_ctrl_c_leaves_feedback_of_finished_episodes_only_and_no_store(in_stack_
     assert re.fullmatch(r"stopped\t[1-8]", marked.strip())  # as many as were in flight, of which rows exist
 
 
+@pytest.mark.full
 def test_a_run_that_was_stopped_goes_on_where_it_was(elsewhere, capsys):
     command = [*EXPERT, "--task", "goto", "--seeds", "0:300", "-o", "store"]
     assert run([*command, "--max-minutes", "0.0025", "--json"]) == 5
@@ -475,7 +459,9 @@ def test_the_stand_in_costs_nothing_and_a_real_model_in_its_place_is_asked_about
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of its own is POSIX; run it there")
-@pytest.mark.parametrize(("typed", "code", "last"), [("n", 1, "nothing was played"), ("y", 2, "needs a key")])
+@pytest.mark.parametrize(
+    ("typed", "code", "last"), daily([("n", 1, "nothing was played"), ("y", 2, "needs a key")], 1)
+)
 def test_on_a_terminal_it_asks_and_takes_a_no(typed, code, last, elsewhere, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from tests.training.hosted.openai_server import KEY, FakeOpenAI, serving
 from trajkit._core.seeds import as_seeds
 from trajkit._core.settings import reserved
 from trajkit.cli.main import run
-from trajkit.stack.local import recipe_config, start_stack, stop_stack
 from trajkit.stack.process import end
 from trajkit.store.dataset import open_dataset
 from trajkit.training.hosted import launch
@@ -81,17 +79,7 @@ class FakeWithModel(FakeOpenAI):
         return 200, said('{"thinking": "", "action": "go forward"}')
 
 
-@pytest.fixture
-def stack(recipe: Path) -> Iterator[None]:
-    """The local services, in that folder."""
-    start_stack(recipe_config(), folder=recipe)
-    try:
-        yield
-    finally:
-        stop_stack(folder=recipe)
-
-
-@pytest.mark.usefixtures("stack")
+@pytest.mark.usefixtures("in_stack_folder", "recipe")
 def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,8 +87,8 @@ def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
     monkeypatch.setattr(launch, "LONGEST_POLL_S", 0.02)
     small = {
         **dict.fromkeys(("held_out.task", "played.task", "evaluated.task"), "goto"),
-        "played.seeds": "0:8",
-        "played.max_steps": "20",
+        "played.seeds": "0:5",
+        "played.max_steps": "12",
         "sides.ratio": "train=0.6,val=0.4",
         "evaluated.seeds": "200:202",
         "evaluated.max_steps": "4",
@@ -127,7 +115,7 @@ def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
     assert registered("run")["model"] == TUNED
     good, evaluated = (list(open_dataset(f"run/{name}")) for name in ("good", "evaluated"))
     assert good
-    assert {episode.seed for episode in good} <= set(range(8))
+    assert {episode.seed for episode in good} <= set(range(5))
     assert all(episode.metrics["episode_return"] >= 0.7 for episode in good)
     assert sorted((episode.origin or {})["policy"] for episode in evaluated) == [
         *("history_and_reasoning",) * 2,
@@ -144,7 +132,7 @@ def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("stack")
+@pytest.mark.usefixtures("in_stack_folder", "recipe")
 def test_the_recipe_of_four_prompts_compares_them_on_the_same_worlds() -> None:
     small = {"evaluated.task": "goto", "evaluated.seeds": "200:202", "evaluated.max_steps": "3"}
     changes = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]

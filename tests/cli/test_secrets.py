@@ -240,7 +240,7 @@ def listening(answer: Callable[[str, str], tuple[int, str]]) -> ThreadingHTTPSer
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     return server
 
 
@@ -270,13 +270,11 @@ def test_a_hub_that_repeats_the_token_shows_it_nowhere(tmp_path: Path, is_file: 
     assert KEY in told
     assert set(told) <= {KEY, ""}
     given.pop("HF_TOKEN", None)
-    for bad in ("hf_b\u00e4d_token", "hf_b\x1bad_token"):
-        (tmp_path / "token").write_text(bad)
-        done = trajkit(tmp_path / "work", *command, **{**given, "HF_TOKEN_PATH": str(tmp_path / "token")})
-        assert done.returncode == 2
-        assert "the token of the Hub" in done.stderr
-        assert "ad_token" not in done.stderr
-        assert "äd_token" not in done.stderr
+    (tmp_path / "token").write_text("hf_b\x1bad_token")
+    done = trajkit(tmp_path / "work", *command, **{**given, "HF_TOKEN_PATH": str(tmp_path / "token")})
+    assert done.returncode == 2
+    assert "the token of the Hub" in done.stderr
+    assert "ad_token" not in done.stderr
 
 
 def test_an_address_with_a_password_is_written_nowhere(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,17 @@ def episode(name: str, seed: int) -> Episode:
     return Episode(episode_id=name, source="test", env_id="walk", task="go", seed=seed, steps=steps)
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    goal = tmp_path_factory.mktemp("sft") / "episodes"
+    write_episodes(goal, [episode(f"e{n}", n) for n in range(20)], kind="test")
+    return goal
+
+
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def store(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    write_episodes(Path("episodes"), [episode(f"e{n}", n) for n in range(20)], kind="test")
-    return tmp_path / "episodes"
+    return shutil.copytree(written, tmp_path / "episodes")
 
 
 def sft(base: str, *more: str) -> int:

@@ -23,8 +23,8 @@ from trajkit.store.writer import write_episodes
 LONG = "a wall of words " * 30
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     steps = (
         Transition(
             step_index=0,
@@ -73,8 +73,9 @@ def store(tmp_path: Path) -> Path:
             ),
         ),
     )
-    write_episodes(tmp_path / "store", [episode, Episode(episode_id="0199-abd", source="test")], kind="test")
-    return tmp_path / "store"
+    goal = tmp_path_factory.mktemp("store") / "store"
+    write_episodes(goal, [episode, Episode(episode_id="0199-abd", source="test")], kind="test")
+    return goal
 
 
 def test_an_episode_reads_as_a_story(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,8 +153,8 @@ def test_on_a_terminal_it_is_coloured_and_wrapped(store: Path) -> None:
     assert "\x1b[3" not in seen(["show", str(store), "0"], columns=60, folder=store.parent, NO_COLOR="1")
 
 
-@pytest.fixture
-def talk(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A conversation with tools, thoughts, masks and weights, as other tools leave it."""
     call = ToolCallBlock(id="c1", name="search", arguments=json.dumps({"query": "x" * 90, "limit": 3}))
     rows = {"rows": [{"id": number, "note": "y" * 40} for number in range(3)], "ok": True}
@@ -189,8 +190,9 @@ def talk(tmp_path: Path) -> Path:
             demonstration="Goodbye",
         ),
     )
-    write_episodes(tmp_path / "talk", [Episode(episode_id="t", source="test", steps=steps)], kind="test")
-    return tmp_path / "talk"
+    goal = tmp_path_factory.mktemp("talk") / "talk"
+    write_episodes(goal, [Episode(episode_id="t", source="test", steps=steps)], kind="test")
+    return goal
 
 
 def test_a_conversation_shows_what_is_new_its_tools_and_what_each_answer_counts(

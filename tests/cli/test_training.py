@@ -89,7 +89,7 @@ def test_after_a_split_the_other_side_measures_whatever_few_groups_there_are(
     assert f"{job}/merged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("n_groups", [2, 5])
+@pytest.mark.parametrize("n_groups", daily([2, 5], 1))
 def test_a_store_of_few_groups_is_cut_so_that_none_is_empty(
     capsys: pytest.CaptureFixture[str], n_groups: int
 ) -> None:

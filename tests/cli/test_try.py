@@ -118,6 +118,7 @@ def test_base_and_tuned_are_what_transformers_says(
         assert said["is_cut"] == (stop not in new)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("store")
 def test_sampling_follows_its_seed(adapter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = []
@@ -262,7 +263,7 @@ def hosted(store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Chat]]
     """A job that a service tuned, and the service."""
     Chat.asked = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), Chat)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/v1"
     zeros = {"n_episodes": 1, "n_steps": 1, "n_learned": 1, "n_rows": 1, "n_tokens": 1, "n_learned_tokens": 1}
     job = {

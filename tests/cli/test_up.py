@@ -152,6 +152,7 @@ def test_a_wrong_request_is_one_line_with_a_code(
     assert shell.json("status")["is_up"] is False
 
 
+@pytest.mark.full
 def test_ctrl_c_while_it_starts_stops_what_was_started(shell: Shell) -> None:
     up = subprocess.Popen(
         shell.command("up"),

@@ -42,17 +42,22 @@ def episodes() -> list[Any]:
     ]
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `stores/all`, `stores/other` and a scorer."""
+    folder = tmp_path_factory.mktemp("rebuild")
+    write_episodes(folder / "stores" / "all", episodes(), kind="test")
+    other = make_attempt("other", seed=5, tags={"customer": "new"})
+    write_episodes(folder / "stores" / "other", [other], kind="test")
+    (folder / "checks.py").write_text(SCORER, encoding="utf-8")
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with `stores/all`, `stores/other` and a scorer."""
+def folder(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder that has all of it."""
     monkeypatch.chdir(tmp_path)
-    every = episodes()
-    write_episodes(Path("stores/all"), every, kind="test")
-    write_episodes(
-        Path("stores/other"), [make_attempt("other", seed=5, tags={"customer": "new"})], kind="test"
-    )
-    Path("checks.py").write_text(SCORER, encoding="utf-8")
-    return tmp_path
+    return shutil.copytree(written, tmp_path, dirs_exist_ok=True)
 
 
 def digest(path: str | Path) -> str:
@@ -60,11 +65,8 @@ def digest(path: str | Path) -> str:
 
 
 COMMANDS = {
-    "select": 'select ALL --where "episode_return > 0.3" -o made',
-    "select unreserved": "select ALL --unreserved --shortest -o made",
     "control": "select ALL --sample 3 --control -o out/made",
     "dedupe": "dedupe ALL --exact --episodes -o made",
-    "split": "split ALL --ratio train=0.6,val=0.4 -o out",
     "split by": "split ALL --ratio train=60%,val=20% --by tags.customer --missing leave -o out",
     "mask": "mask ALL --reason loop --reason after-success --success 'episode_return >= 1' -o made",
     "weight": "weight ALL --scheme exponential --temperature 0.5 --by tags.customer -o made",
@@ -75,6 +77,9 @@ COMMANDS = {
     "export": "export --source ALL --metric episode_return --min 0.5 --tag customer=c1 -o made",
 }
 MORE = {
+    "select": 'select ALL --where "episode_return > 0.3" -o made',
+    "select unreserved": "select ALL --unreserved --shortest -o made",
+    "split": "split ALL --ratio train=0.6,val=0.4 -o out",
     "select random": "select ALL --best-of 2 --sample 5 --seed 3 -o made",
     "select many": "select ALL --balance task --max-per-task 9 --top 50% --by tags.customer -o made",
     "dedupe near": "dedupe ALL --near 0.5 --shingle 2 -o made",

@@ -17,6 +17,7 @@ import pytest
 
 import trajkit
 from tests.commands import dying
+from tests.matrix import daily
 from trajkit.commands import sharding
 from trajkit.commands.sharding import Shards, state_of
 from trajkit.curation.rows import made
@@ -187,7 +188,7 @@ def shared_import(place: Path, goal: Path, n: int, wish: Wish) -> Any:
     return intake.imported(str(place), goal, join(stores, goal, lineage=(entry,)))
 
 
-@pytest.mark.parametrize("kind", ["one file", "many files"])
+@pytest.mark.parametrize("kind", daily(["one file", "many files"], 1))
 def test_an_import_is_the_same_whatever_the_shards(kind: str, here: Path) -> None:
     lines = [conversation(number, score=number / 2) for number in range(9)] + ["{not JSON"]
     place = here / "logs.jsonl"
@@ -223,6 +224,7 @@ def test_nothing_in_any_shard_is_nothing_matched(here: Path) -> None:
         read_shards("logs", Wish(format="hf-messages"), Here(2, here / "work"))
 
 
+@pytest.mark.full
 def test_ids_that_repeat_across_shards_are_numbered_as_in_one_process(here: Path) -> None:
     (here / "logs.jsonl").write_text((conversation(1) + "\n") * 8)
     alone = trajkit.import_("logs.jsonl", from_="hf-messages", output="alone")
@@ -235,7 +237,7 @@ def test_ids_that_repeat_across_shards_are_numbered_as_in_one_process(here: Path
 # -- tokens --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+@pytest.mark.parametrize("name", daily(["rows.jsonl", "rows.parquet"], 1))
 def test_counts_of_shards_add_up_exactly(name: str, dataset: Dataset, here: Path) -> None:
     convert(dataset, here / name, to="openai-sft")
     if name.endswith("jsonl"):
@@ -271,6 +273,7 @@ def manifest_of_run(store: str) -> Any:
     return counts, source, metrics, kind, entry
 
 
+@pytest.mark.full
 def test_a_rollout_in_shards_plays_what_one_process_plays(here: Path) -> None:
     for n in (0, 1, 3):
         session = prepare(Options.model_validate({**EXPERT, "store": f"store-{n}", "new_run": True}))

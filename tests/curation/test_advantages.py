@@ -197,7 +197,7 @@ def _of(episodes: list[Any]) -> Attempts:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     episodes=st.lists(_EPISODE, min_size=1, max_size=6), scheme=st.sampled_from(list(Scheme)), data=st.data()
 )
@@ -218,7 +218,7 @@ def test_no_last_bit_depends_on_the_order_of_episodes(
     assert made(order) == made(data.draw(st.permutations(order)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(episodes=st.lists(_EPISODE, min_size=1, max_size=6))
 def test_generalized_advantages_are_the_sum_of_the_discounted_errors(episodes: list[Any]) -> None:
     expected: list[float] = []

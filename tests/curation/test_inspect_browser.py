@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.browser import DESKTOP, PHONE, browser, opened
+from tests.matrix import daily
 from trajkit.commands.inspect import inspect
 
 
@@ -38,7 +39,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("size", "scheme"), [(PHONE, "light"), (DESKTOP, "dark")], ids=["phone by day", "desktop by night"]
+    ("size", "scheme"),
+    daily([(PHONE, "light"), (DESKTOP, "dark")], 1),
+    ids=["phone by day", "desktop by night"],
 )
 def test_the_page_fits_its_window_and_asks_for_nothing(
     chromium: Any, written: Path, size: dict[str, int], scheme: str

@@ -235,6 +235,7 @@ def test_what_all_stores_agree_on_is_kept(attempt: Any, tmp_path: Path) -> None:
     assert merged.source == {"kind": "merge", "sources": [source, {"kind": "other"}]}
 
 
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_stores(attempt: Any, write: Write, tmp_path: Path) -> None:
     """What Python holds: the files are copied, not read. DuckDB has a limit of its own."""
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.curation.planted import KEY_KINDS, Planted, harmless, planted
+from tests.matrix import daily
 from trajkit.curation.redact import redact, scan
 from trajkit.curation.redact_column import leaves
 from trajkit.curation.redact_shape import KINDS
@@ -365,7 +366,7 @@ def test_every_kind_is_documented() -> None:
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
-    "piece", ["1.1.1.", "a@b.c ", "eyJaaaaaaaa.eyJ", "://a:", "password=", "/home/a", "+1 "]
+    "piece", daily(["1.1.1.", "a@b.c ", "eyJaaaaaaaa.eyJ", "://a:", "password=", "/home/a", "+1 "], 3)
 )
 def test_a_long_text_of_nothing_but_candidates_takes_no_longer_than_another(piece: str) -> None:
     text = piece * (200_000 // len(piece))

@@ -7,10 +7,7 @@ import re
 import string
 from pathlib import Path
 
-import click
-
 from tests.pages import printed
-from trajkit.cli.main import cli
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes
@@ -41,10 +38,3 @@ def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
     assert one.steps[0].messages[0].text == f"{clean} (again: [EMAIL_1]; [CUSTOMER_1])"
     said = "".join(each.output for each in shown)
     assert not [value for value in VALUES.values() if value in said]
-
-
-def test_the_page_names_only_options_that_there_are() -> None:
-    redact = cli.get_command(click.Context(cli), "redact")
-    assert redact is not None
-    known = {name for each in redact.params for name in (*each.opts, *each.secondary_opts)}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= known

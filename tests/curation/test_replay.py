@@ -91,6 +91,7 @@ def test_what_was_played_is_verified_whole(six: list[Episode], write: Write) -> 
     assert found.share_verified == 1.0
 
 
+@pytest.mark.full
 def test_the_sample_is_verified_whole() -> None:
     found = replay("sample:babyai").replay
     assert (found.n_verified, found.n_steps_verified) == (55, 1892)

@@ -188,6 +188,7 @@ def trainer_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Pla
 
 
 # what transformers renames, TRL still calls by the old name
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:.*deprecated and will be removed in v6:FutureWarning")
 def test_a_trainer_of_trl_plays_the_same_world_from_a_converted_store(
     trainer_of: Callable[[Played], Any],

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.environments.babyai import ACTIONS, RULE, TASKS, BabyAI
 from trajkit.environments.babyai_level import Level, describe, state_hash
 from trajkit.errors import MissingExtra, RequestError, RolloutError
@@ -60,7 +61,7 @@ def test_all_recorded_episodes_replay_without_a_difference(traces: list[dict[str
 
 @pytest.mark.parametrize(
     ("task", "limit"),
-    [("goto", 64), ("pickup", 64), ("open", 128), ("putnext", 128), ("pick_up_seq_go_to", 128)],
+    daily([("goto", 64), ("pickup", 64), ("open", 128), ("putnext", 128), ("pick_up_seq_go_to", 128)], 2),
 )
 def test_an_idle_episode_is_truncated_at_the_limit_of_its_task(task: str, limit: int) -> None:
     world = BabyAI(task)
@@ -86,12 +87,12 @@ def test_success_pays_by_the_number_of_steps() -> None:
     assert not result.truncated
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", daily(TASKS, 2))
 def test_the_expert_solves_forty_seeds(task: str) -> None:
     assert [seed for seed in range(10_000, 10_040) if not solve(task, seed)[0]] == []
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", daily(TASKS, 2))
 def test_an_expert_that_is_asked_late_knows_what_was_done_before(task: str) -> None:
     def plays(n_alone: int) -> list[str]:
         chance = random.Random(3)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-import shlex
 import shutil
 import sys
 from pathlib import Path
 
-import click
 import pytest
 
 from tests.pages import blocks, printed
-from trajkit.cli.main import cli
 from trajkit.environments import typed_environment
 from trajkit.environments.base import Playable
 from trajkit.environments.gym import TextOptions
@@ -54,21 +51,6 @@ def test_python_blocks_run(examples: Path, monkeypatch: pytest.MonkeyPatch) -> N
         exec(block, {})
 
 
-def test_every_trajkit_call_names_a_command_and_options_that_exist() -> None:
-    calls = [
-        shlex.split(line.removeprefix("trajkit "))
-        for block in blocks(PAGE, "sh")
-        for line in block.splitlines()
-        if line.startswith("trajkit ")
-    ]
-    assert len(calls) == 3
-    for name, *arguments in calls:
-        command = cli.get_command(click.Context(cli), name)
-        assert command is not None
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in arguments if word.startswith("-")} <= known
-
-
 def test_the_gateway_of_the_example_declares_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(DOCS / "examples"), *sys.path])
     info = typed_environment("guess_number:GuessNumber")
@@ -97,10 +79,3 @@ def test_the_example_has_everything_that_the_table_offers() -> None:
 
     assert {"reset", "step"} <= written & set(dir(Playable))
     assert offered - written == {"env_id", "action_rule", "close"}
-
-
-def test_links_lead_to_files_that_exist() -> None:
-    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE)
-
-    assert links
-    assert [link for link in links if "://" not in link and not (DOCS / link).exists()] == []

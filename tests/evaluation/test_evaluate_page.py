@@ -6,11 +6,9 @@ import re
 import shutil
 from pathlib import Path
 
-import click
 import pytest
 
 from tests.pages import blocks, printed
-from trajkit.cli.main import cli
 from trajkit.store.dataset import open_dataset
 
 ROOT = Path(__file__).parents[2]
@@ -34,24 +32,3 @@ def test_the_python_of_the_page_runs(
         r"metric='success' task=None value=1\.0 .* low=0\.5\d+ high=1\.0 n=4 n_rooms=None n_models=1\n",
         capsys.readouterr().out,
     )
-
-
-def test_the_page_names_only_options_that_there_are() -> None:
-    context = click.Context(cli)
-    known = {
-        option
-        for name in ("evaluate", "score", "report", "sft", "rollout", "reserve", "register", "export")
-        for option in _options(cli.get_command(context, name))
-    }
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE))
-    assert named - known == set()
-
-
-def _options(command: click.Command | None) -> set[str]:
-    assert command is not None
-    found = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found |= _options(command.get_command(context, name))
-    return found

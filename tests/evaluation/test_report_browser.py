@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser import DESKTOP, PHONE, browser, opened
+from tests.matrix import daily
 from trajkit.evaluation.report import report
 from trajkit.evaluation.report_model import Training
 from trajkit.schema import Episode
@@ -33,7 +34,9 @@ def written(two_sides: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("size", "scheme"), [(PHONE, "light"), (DESKTOP, "dark")], ids=["phone by day", "desktop by night"]
+    ("size", "scheme"),
+    daily([(PHONE, "light"), (DESKTOP, "dark")], 1),
+    ids=["phone by day", "desktop by night"],
 )
 def test_the_page_draws_every_chart_and_asks_for_nothing(
     chromium: Any, written: Path, size: dict[str, int], scheme: str
@@ -83,37 +86,41 @@ def test_long_names_are_told_apart_on_a_phone(
         assert legend["x"] + legend["width"] <= PHONE["width"]
 
 
-def test_axes_of_means_begin_at_zero(chromium: Any, written: Path) -> None:
+@pytest.fixture(scope="module")
+def page(chromium: Any, written: Path) -> Iterator[Any]:
+    """The page at a desk, with all of its charts."""
     with opened(chromium, written, size=DESKTOP) as found:
         found.page.wait_for_function(_ALL_DRAWN)
-        for name in ("success", "return", "length", "generated-tokens", "input-tokens"):
-            labels = found.page.eval_on_selector_all(
-                f"#chart-{name} .role-axis-label text", "texts => texts.map(t => t.textContent)"
-            )
-            assert any(label.rstrip("%") in ("0", "0.0") for label in labels), (name, labels)
+        yield found.page
 
 
-def test_every_chart_has_its_numbers(chromium: Any, written: Path) -> None:
-    with opened(chromium, written, size=DESKTOP) as found:
-        n_charts = len(found.page.query_selector_all(".chart"))
-        tables = found.page.query_selector_all(".chart + details")
-        assert len(tables) == n_charts
-        for details in tables:
-            details.query_selector("summary").click()
-            assert details.query_selector("table td").is_visible()
+def test_axes_of_means_begin_at_zero(page: Any) -> None:
+    for name in ("success", "return", "length", "generated-tokens", "input-tokens"):
+        labels = page.eval_on_selector_all(
+            f"#chart-{name} .role-axis-label text", "texts => texts.map(t => t.textContent)"
+        )
+        assert any(label.rstrip("%") in ("0", "0.0") for label in labels), (name, labels)
 
 
-def test_a_link_of_a_regression_opens_its_episode(chromium: Any, written: Path) -> None:
-    with opened(chromium, written, size=PHONE) as found:
-        link = found.page.query_selector("a[href^='#episode-']")
-        goal = found.page.query_selector(f"[id='{link.get_attribute('href')[1:]}']")
-        assert not goal.query_selector("td").is_visible()
-        link.click()
-        found.page.wait_for_function("id => document.getElementById(id).open", arg=goal.get_attribute("id"))
-        assert goal.query_selector("td").is_visible()
-        assert "turn 0" in goal.inner_text()
+def test_every_chart_has_its_numbers(page: Any) -> None:
+    tables = page.query_selector_all(".chart + details")
+    assert len(tables) == len(page.query_selector_all(".chart"))
+    for details in tables:
+        details.query_selector("summary").click()
+        assert details.query_selector("table td").is_visible()
 
 
+def test_a_link_of_a_regression_opens_its_episode(page: Any) -> None:
+    link = page.query_selector("a[href^='#episode-']")
+    goal = page.query_selector(f"[id='{link.get_attribute('href')[1:]}']")
+    assert not goal.query_selector("td").is_visible()
+    link.click()
+    page.wait_for_function("id => document.getElementById(id).open", arg=goal.get_attribute("id"))
+    assert goal.query_selector("td").is_visible()
+    assert "turn 0" in goal.inner_text()
+
+
+@pytest.mark.full
 def test_a_page_of_one_variant_has_no_comparison(
     chromium: Any,
     played: Callable[..., Episode],

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import click
 import pytest
 
 from tests.pages import blocks, printed
-from trajkit.cli.main import cli
 from trajkit.evaluation.require import requirement
 
 PAGE = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
@@ -32,11 +30,6 @@ def test_the_python_of_the_page_runs(
     assert (tmp_path / "report" / "report.html").is_file()
 
 
-def test_the_page_names_only_options_and_expressions_that_there_are() -> None:
-    command = cli.get_command(click.Context(cli), "report")
-    assert command is not None
-    known = {flag for parameter in command.params for flag in parameter.opts}
-    rollout = {"--task", "--policy", "--seeds", "--purpose", "--quiet", "--noise"}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) - known - rollout == set()
+def test_the_expressions_of_the_page_can_be_read() -> None:
     rows = re.findall(r"^\| `([^`]+[<>][^`]+)` \|", PAGE, flags=re.MULTILINE)
     assert len([requirement(row) for row in rows]) == 6

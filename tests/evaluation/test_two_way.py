@@ -55,6 +55,7 @@ def _sigmoid(values: Floats) -> Floats:
 METHODS = [Truth(0, 0, 0.2), Truth(0, 1.5, 0.5), Truth(2, 1.5, 0.2), Truth(2, 0, 0.5), Truth(3, 1.5, 0.5)]
 
 
+@pytest.mark.full
 def test_intervals_of_a_method_cover_its_success_in_93_to_97_percent():
     chance, n_held = np.random.default_rng(11), 0
     for truth in METHODS:
@@ -192,6 +193,7 @@ def test_tasks_that_share_rooms_are_measured_over_rooms_by_hand():
     assert (found.variance, found.degrees) == (pytest.approx(1 / 12), 2)
 
 
+@pytest.mark.full
 def test_intervals_over_rooms_cover_where_tasks_of_one_seed_go_alike():
     chance, n_apart, n_rooms_held, n_gain = np.random.default_rng(13), 0, 0, 0
     rooms = np.tile(np.arange(N_WORLDS), 2)

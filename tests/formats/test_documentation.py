@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from tests.pages import printed
-from trajkit.cli.main import cli
 from trajkit.formats import known
 from trajkit.sources.files.known import NAMES
 
@@ -29,9 +28,3 @@ def test_the_formats_that_the_page_lists_are_those_that_there_are():
     assert set(rows) == set(NAMES)
     assert {name for name, (_, written) in rows.items() if written.strip()} == set(NAMES) & set(known())
     assert all(read.strip() for read, _ in rows.values())
-
-
-def test_the_options_that_the_page_names_exist():
-    commands = [cli.get_command(None, name) for name in ("import", "convert")]  # type: ignore[arg-type]
-    options = {name for command in commands for parameter in command.params for name in parameter.opts}
-    assert set(re.findall(r"`(--[a-z-]+)", PAGE)) <= options

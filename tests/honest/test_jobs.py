@@ -9,11 +9,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
-from tests.pages import BIN, blocks, console, printed
-from trajkit.cli.main import cli
+from tests.pages import BIN, printed
 from trajkit.store.reader import open_store
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +41,7 @@ def test_from_tensorzero_to_a_tuned_variant(folder: Path) -> None:
     assert "goto_sft" in (folder / "report" / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_from_local_rollouts_to_a_tuned_model(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "recipes" / "babyai", tmp_path / "babyai")
@@ -65,24 +64,3 @@ def test_what_choosing_brought_is_what_the_results_say() -> None:
         for numbers in ([n, *at_1], [n, best, less]):
             wanted = [number for number in numbers if number]
             assert any(all(f" {number} |" in line for number in wanted) for line in results.splitlines()), row
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_what_a_page_names_exists(name: str) -> None:
-    context = click.Context(cli)
-    lines = [each.command for each in console(PAGES[name])]
-    lines += [line for block in blocks(PAGES[name], "sh") for line in block.replace("\\\n", "").splitlines()]
-    for line in lines:
-        words = shlex.split(line, comments=True)
-        if words[:1] != ["trajkit"]:
-            continue
-        command = cli.get_command(context, words[1])
-        assert command is not None, line
-        if isinstance(command, click.Group):
-            command = command.get_command(context, words[2]) or command
-        known = {
-            option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
-        }
-        assert {word for word in words if word.startswith("-")} <= known, line
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGES[name]):
-        assert "://" in target or (DOCS / target).exists(), target

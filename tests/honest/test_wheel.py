@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.metadata import Metadata
 
+from tests.matrix import daily
 from trajkit.commands.catalog import COMMANDS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -112,6 +113,7 @@ def test_the_sample_is_described_with_only_the_core(narrow, tmp_path):
     assert manifest["digest"] in done.stdout
 
 
+@pytest.mark.full
 def test_the_sample_answers_a_query_with_only_the_core(narrow, tmp_path):
     done = run(narrow, tmp_path, "query", "sample:babyai", "select count(*) as n from episodes", "--json")
     assert done.returncode == 0, done.stderr
@@ -151,11 +153,17 @@ def test_the_doctor_is_content_with_only_the_core(narrow, tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "extra"),
-    [
-        (("up",), "stack"),
-        (("rollout", "babyai", "--policy", "expert", "--episodes", "1"), "babyai"),
-        (("export", "--source", "http://user:secret@127.0.0.1:1/tensorzero", "--metric", "x"), "clickhouse"),
-    ],
+    daily(
+        [
+            (("up",), "stack"),
+            (("rollout", "babyai", "--policy", "expert", "--episodes", "1"), "babyai"),
+            (
+                ("export", "--source", "http://user:secret@127.0.0.1:1/tensorzero", "--metric", "x"),
+                "clickhouse",
+            ),
+        ],
+        1,
+    ),
     ids=["up", "rollout", "export"],
 )
 def test_a_missing_extra_exits_3_and_says_what_to_install(narrow, tmp_path, arguments, extra):

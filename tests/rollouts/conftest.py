@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,32 +13,12 @@ from trajkit.rollouts.record import Played
 from trajkit.rollouts.session import prepare, run
 from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway_config import prepare_config
-from trajkit.stack.local import recipe_config, start_stack, stop_stack
+from trajkit.stack.local import recipe_config
 
 RECIPE = recipe_config("babyai")
 
 Play = Callable[..., list[Played]]
 Ask = Callable[[str], list[list[str]]]
-
-
-@pytest.fixture(scope="session")
-def stack_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A working folder whose local stack is up."""
-    folder = tmp_path_factory.mktemp("stack")
-    start_stack(RECIPE, folder=folder)
-    try:
-        yield folder
-    finally:
-        stop_stack(folder=folder)
-
-
-@pytest.fixture
-def in_stack_folder(stack_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The test runs in that folder, and nothing in the process environment points elsewhere."""
-    for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(stack_folder)
-    return stack_folder
 
 
 @pytest.fixture
@@ -87,7 +67,8 @@ def nobody() -> str:
 
 EVERYTHING = {
     "tasks": ("all",),
-    "seeds": "0:3",
+    "seeds": "1:2",
+    "max_steps": 40,
     "purpose": "eval",
     "concurrency": 50,
 }
@@ -104,7 +85,7 @@ class Recorded:
 
 @pytest.fixture(scope="session")
 def everything(stack_folder: Path) -> Recorded:
-    """All five tasks, hundreds of inferences, 50 at a time."""
+    """All five tasks at a time, 160 inferences."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
             patch.delenv(name, raising=False)

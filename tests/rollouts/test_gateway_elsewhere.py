@@ -120,7 +120,7 @@ def test_without_the_database_the_rows_are_not_counted_and_that_is_said(elsewher
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("n_episodes", [20, pytest.param(60, marks=pytest.mark.full)])
+@pytest.mark.parametrize("n_episodes", [12, pytest.param(60, marks=pytest.mark.full)])
 def test_a_gateway_that_dies_in_the_middle_of_many_requests_and_comes_back_loses_no_episode(
     elsewhere, n_episodes
 ) -> None:
@@ -164,13 +164,13 @@ def test_a_gateway_that_dies_and_stays_away_ends_the_run_and_the_same_command_go
     gateway = elsewhere(answer_s=0.02)
 
     def fail() -> None:
-        while gateway.n["inference"] < 44:
+        while gateway.n["inference"] < 22:
             time.sleep(0.005)
         gateway.die()
 
     failing = threading.Thread(target=fail)
     failing.start()
-    command = [*ARGUMENTS, "--seeds", "300:324", "--concurrency", "8", "--retries", "1"]
+    command = [*ARGUMENTS, "--seeds", "300:324", "--max-steps", "2", "--concurrency", "8", "--retries", "1"]
     assert run_command(command) == 4
     failing.join()
     first = capsys.readouterr()

@@ -57,7 +57,7 @@ def what(episode: Episode) -> object:
     return (episode.origin or {})["policy"], episode.task, episode.seed, episode.metrics, steps
 
 
-@pytest.mark.parametrize("n_kills", daily((4, 8, 20), 1))
+@pytest.mark.parametrize("n_kills", daily((2, 8, 20), 1))
 def test_a_run_killed_again_and_again_comes_to_what_an_undisturbed_one_comes_to(
     folder: Path, n_kills: int
 ) -> None:

@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.environments import environment_info
 from trajkit.errors import ConfigError, RequestError, ServiceError, StoreError
 from trajkit.rollouts.faults import FaultKind
@@ -64,8 +65,8 @@ def all_are_kept(played, ask):
 
 @pytest.mark.timeout(900)
 def test_all_of_many_inferences_at_once_are_kept(everything, ask):
-    assert len(everything.played) == 15
-    assert len(everything.steps) > 300
+    assert len(everything.played) == 5
+    assert len(everything.steps) > 100
     all_are_kept(everything.played, ask)
 
 
@@ -120,7 +121,7 @@ def test_the_feedback_is_what_the_environment_said(everything, ask):
 
 
 def test_a_run_has_successes_failures_and_invalid_answers_that_became_the_default(everything):
-    assert 5 <= sum(one.outcome == Outcome.SUCCESS for one in everything.played) <= 14
+    assert 0 < sum(one.outcome == Outcome.SUCCESS for one in everything.played) < 5
     invalid = [step for _, step in everything.steps if not step.result.action_valid]
     assert invalid
     assert {step.result.action_executed for step in invalid} == {"go forward"}
@@ -154,7 +155,7 @@ def test_the_input_is_the_one_that_the_gateway_keeps(everything, ask):
 
 
 def test_a_run_repeats_answer_for_answer(everything, play_options):
-    again = play_options(tasks=("goto",), seeds="0:3", purpose="train", concurrency=2)
+    again = play_options(tasks=("open",), seeds="1:2", purpose="train", concurrency=2)
     before = {one.job: one for one in everything.played}
     for one in again:
         assert [step.choice.answer.raw for step in one.steps] == [
@@ -163,8 +164,9 @@ def test_a_run_repeats_answer_for_answer(everything, play_options):
         assert one.metrics == before[one.job].metrics
 
 
+@pytest.mark.full
 def test_another_run_seed_gives_other_answers(everything, play_options):
-    again = play_options(tasks=("goto",), seeds="0:3", run_seed=1)
+    again = play_options(tasks=("open",), seeds="1:2", run_seed=1)
     before = {one.job: one for one in everything.played}
     assert any(
         [step.choice.answer.raw for step in one.steps]
@@ -174,7 +176,7 @@ def test_another_run_seed_gives_other_answers(everything, play_options):
 
 
 def test_several_variants_play_the_same_seeds(play_options):
-    played = play_options(variants=("baseline", "history"), seeds="0:2", history=3)
+    played = play_options(variants=("baseline", "history"), seeds="0:2", history=3, max_steps=2)
     assert sorted((one.job.variant, one.job.seed) for one in played) == [
         ("baseline", 0), ("baseline", 1), ("history", 0), ("history", 1)
     ]  # fmt: skip
@@ -186,12 +188,15 @@ def test_several_variants_play_the_same_seeds(play_options):
 
 @pytest.mark.parametrize(
     ("mode", "kind"),
-    [
-        ("500", FaultKind.SERVER),
-        ("429", FaultKind.RATE_LIMIT),
-        ("garbage", FaultKind.UNREADABLE),
-        ("close", FaultKind.CONNECTION),
-    ],
+    daily(
+        [
+            ("500", FaultKind.SERVER),
+            ("429", FaultKind.RATE_LIMIT),
+            ("garbage", FaultKind.UNREADABLE),
+            ("close", FaultKind.CONNECTION),
+        ],
+        2,
+    ),
 )
 def test_a_model_that_fails_ends_episodes_as_errors_without_feedback(mode, kind, failing, play_options, ask):
     config = failing(mode)
@@ -217,7 +222,7 @@ def test_a_model_that_is_not_there_is_a_connection_fault(config_for, nobody, pla
     assert (one.outcome, one.fault.kind) == (Outcome.ERROR, FaultKind.CONNECTION)
 
 
-@pytest.mark.parametrize("mode", ["500", "429", "close"])
+@pytest.mark.parametrize("mode", daily(["500", "429", "close"], 1))
 def test_a_failure_that_passes_is_tried_again(mode, failing, play_options):
     (one,) = play_options(config_file=failing(mode, every=3), seeds="0:1", retries=3)
     assert (one.outcome, one.fault) == (Outcome.SUCCESS, None)
@@ -248,7 +253,7 @@ def test_a_model_that_asks_for_fewer_requests_gets_fewer_and_then_as_many_as_bef
 
 @pytest.mark.parametrize(("mode", "raw"), [("not-json", "Sure! I would turn left here."), ("empty", "")])
 def test_an_answer_that_cannot_be_read_is_the_default_action(mode, raw, failing, play_options):
-    (one,) = play_options(config_file=failing(mode), seeds="1:2", max_steps=6)
+    (one,) = play_options(config_file=failing(mode), seeds="1:2", max_steps=3)
     assert one.fault is None
     assert one.n_invalid == len(one.steps)
     assert {
@@ -283,7 +288,7 @@ def test_arguments_that_the_function_does_not_take_stop_the_run(
 def test_a_store_holds_what_was_played(play_options, tmp_path, in_stack_folder):
     goal = tmp_path / "store"
     session = prepare(
-        Options(env_id="babyai", tasks=("goto",), variants=("history",), seeds="0:3", store=goal)
+        Options(env_id="babyai", tasks=("goto",), variants=("history",), seeds="0:2", max_steps=4, store=goal)
     )
     played: list[Played] = []
     asked: list[str] = []
@@ -296,13 +301,13 @@ def test_a_store_holds_what_was_played(play_options, tmp_path, in_stack_folder):
     n_steps = sum(len(one.steps) for one in played)
     assert len(asked) == n_steps
     assert (written.path, written.n_without_prompt) == (goal, 1)
-    assert written.manifest.counts.model_dump() == {"n_episodes": 3, "n_steps": n_steps, "n_feedback": 6}
+    assert written.manifest.counts.model_dump() == {"n_episodes": 2, "n_steps": n_steps, "n_feedback": 4}
     assert [(metric.name, metric.optimize) for metric in written.manifest.metrics] == [
         ("episode_return", "max"),
         ("progression", "max"),
     ]
     (entry,) = written.manifest.lineage
-    assert (entry.verb, entry.n_episodes_out, entry.arguments["history"]) == ("rollout", 3, 8)
+    assert (entry.verb, entry.n_episodes_out, entry.arguments["history"]) == ("rollout", 2, 8)
     assert (entry.arguments["policy"], entry.arguments["function"]) == ("gateway", "act")
     assert open_store(goal).manifest == written.manifest
     assert "trajkit:" not in written.manifest.model_dump_json()  # the user of the database, and its password

@@ -108,6 +108,7 @@ def test_an_archive_is_cut_into_days(rows: Any, bring: Any, tmp_path: Path) -> N
     assert [part.n_rows for part in parts] == [1, 1, 1]
 
 
+@pytest.mark.full
 def test_a_second_run_brings_nothing_and_touches_no_file(
     rows: Any, bring: Any, compare: Any, tmp_path: Path
 ) -> None:

@@ -112,7 +112,7 @@ def exported(database: Any, goal: Path, **options: Any) -> tuple[Tally, Manifest
 @pytest.mark.parametrize(
     ("kind", "asked"),
     [
-        pytest.param(kind, asked, marks=pytest.mark.full if (2 * place + number) % 6 else ())
+        pytest.param(kind, asked, marks=pytest.mark.full if (2 * place + number) % 12 else ())
         for place, kind in enumerate(("clickhouse", "postgres"))
         for number, asked in enumerate(REQUESTS)
     ],

@@ -99,6 +99,7 @@ def test_a_package_offers_a_source_and_the_contract_tests_it(package: Path) -> N
     assert "8 passed" in suite.stdout
 
 
+@pytest.mark.full
 def test_a_wrong_source_fails_its_contract(package: Path) -> None:
     wrong = MODULE.replace('("session", "prompt", "answer", "time")', '("session", "prompt", "cost")')
     (package / "ledger.py").write_text(wrong)

@@ -257,6 +257,7 @@ def test_a_full_disk_is_an_error_that_names_the_place_and_leaves_nothing(folder:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.full
 def test_an_export_is_carried_out_again_while_its_database_answers(
     folder: Path, scored: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from tests.sources.row_database import Row, RowDatabase, row_id, spelled
 from tests.sources.shapes import EPISODE, Steps, plain
 from trajkit.curation.pairs import pairs
@@ -129,7 +130,7 @@ def test_an_episode_without_demonstrations_leaves_and_is_counted() -> None:
         steps.export(RowDatabase(steps.inferences, steps.calls), targets="demonstration")
 
 
-@pytest.mark.parametrize("targets", ["answer", "demonstration"])
+@pytest.mark.parametrize("targets", daily(["answer", "demonstration"], 1))
 def test_preference_pairs_are_the_same_whatever_the_targets_are(tmp_path: Path, targets: str) -> None:
     steps = Steps()
     first, second, _ = conversation(steps)

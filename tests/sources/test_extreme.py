@@ -51,6 +51,7 @@ def test_a_message_of_a_million_characters_stays_as_it_is(rows: Any, run: Any) -
     assert (talk.mask_reason, act.mask_reason) == (None, None)
 
 
+@pytest.mark.full
 def test_five_thousand_tool_calls_stay_in_order(rows: Any, run: Any) -> None:
     calls = [
         {
@@ -153,7 +154,7 @@ def test_deep_nesting_is_kept_and_what_cannot_follow_it_names_the_episode(
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("where", daily(["input", "prompt", "metric", "output", "tag", "comment"], 3))
+@pytest.mark.parametrize("where", daily(["input", "prompt", "metric", "output", "tag", "comment"], 1))
 def test_bytes_that_are_no_text_are_named_by_their_id_and_kept_on_request(
     folder: Path, rows: Any, client: Any, capsys: pytest.CaptureFixture[str], where: str
 ) -> None:

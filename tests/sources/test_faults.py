@@ -21,6 +21,7 @@ import pytest
 from pydantic import SecretStr
 
 from tests import warm
+from tests.matrix import daily
 from trajkit.cli.main import run as trajkit
 from trajkit.errors import ServiceError
 from trajkit.sources.access import Access, LimitReached
@@ -155,16 +156,21 @@ def digest_of_another_run(url: str, folder: Path) -> str:
 
 @pytest.mark.parametrize(
     ("how", "about", "after"),
-    [
-        pytest.param(how, about, after, id=f"{how} {where}", marks=pytest.mark.full if how == other else ())
-        for about, after, where, other in (
-            ("JsonInference", 0, "at the first question", "close"),
-            ("model_provider_name", 500_000, "in the model calls", "reset"),
-            ("auxiliary_content", 500_000, "in the inferences", "close"),
-            ("AS exact_", 6_000, "in the feedback", "reset"),
-        )
-        for how in ("reset", "close")
-    ],
+    daily(
+        [
+            pytest.param(
+                how, about, after, id=f"{how} {where}", marks=pytest.mark.full if how == other else ()
+            )
+            for about, after, where, other in (
+                ("JsonInference", 0, "at the first question", "close"),
+                ("model_provider_name", 500_000, "in the model calls", "reset"),
+                ("auxiliary_content", 500_000, "in the inferences", "close"),
+                ("AS exact_", 6_000, "in the feedback", "reset"),
+            )
+            for how in ("reset", "close")
+        ],
+        1,
+    ),
 )
 def test_a_connection_that_breaks_leaves_nothing_and_the_next_export_is_whole(
     database: Database,
@@ -205,14 +211,17 @@ def test_a_server_that_stops_talking_is_given_up(
 
 @pytest.mark.parametrize(
     ("about", "after"),
-    [
-        ("is_eval", 0),
-        pytest.param("is_eval", 20_000, marks=pytest.mark.full),
-        pytest.param("argMax", 0, marks=pytest.mark.full),
-        pytest.param("function_type", 300_000, marks=pytest.mark.full),
-        ("model_provider_name", 300_000),
-        pytest.param("AS exact_", 0, marks=pytest.mark.full),
-    ],
+    daily(
+        [
+            ("is_eval", 0),
+            pytest.param("is_eval", 20_000, marks=pytest.mark.full),
+            pytest.param("argMax", 0, marks=pytest.mark.full),
+            pytest.param("function_type", 300_000, marks=pytest.mark.full),
+            ("model_provider_name", 300_000),
+            pytest.param("AS exact_", 0, marks=pytest.mark.full),
+        ],
+        1,
+    ),
 )
 def test_ctrl_c_stops_an_export_whose_server_says_nothing(
     database: Database, through: Any, folder: Path, about: str, after: int
@@ -276,6 +285,7 @@ def test_an_answer_that_ends_too_early_in_good_order_is_noticed(
 # -- the server ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_server_that_is_killed_in_the_middle(database: Database, folder: Path, undisturbed: str) -> None:
     url = database.url
     seen = itertools.count()
@@ -293,6 +303,7 @@ def test_a_server_that_is_killed_in_the_middle(database: Database, folder: Path,
     assert digest_of_another_run(database.url, folder) == undisturbed
 
 
+@pytest.mark.full
 def test_no_server_at_all(database: Database, failed: Failed, folder: Path, undisturbed: str) -> None:
     url = database.url
     database.kill()
@@ -415,7 +426,7 @@ def test_what_stays_on_this_machine_is_not_made_small_unless_the_url_says_so(
     assert digest_of_another_run(f"{database.url}{settings}", folder) == undisturbed
 
 
-@pytest.mark.parametrize("as_strings", [0, 1])
+@pytest.mark.parametrize("as_strings", daily([0, 1], 1))
 def test_ids_may_come_in_other_types_where_the_url_asks_for_them(
     database: Database, folder: Path, undisturbed: str, as_strings: int
 ) -> None:

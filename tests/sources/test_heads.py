@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from tests.matrix import daily
 from trajkit.errors import ServiceError
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest
@@ -276,11 +277,14 @@ SPOILT = [
 
 @pytest.mark.parametrize(
     ("number", "table", "column", "value"),
-    [
-        pytest.param(number, *spoilt, marks=pytest.mark.full if place not in (0, 3, 4) or number else ())
-        for number in (0, 2)
-        for place, spoilt in enumerate(SPOILT)
-    ],
+    daily(
+        [
+            pytest.param(number, *spoilt, marks=pytest.mark.full if place not in (0, 3, 4) or number else ())
+            for number in (0, 2)
+            for place, spoilt in enumerate(SPOILT)
+        ],
+        1,
+    ),
 )
 def test_what_cannot_be_read_is_set_aside_as_from_whole_rows(
     rows: Any,
@@ -319,7 +323,7 @@ def test_a_head_that_cannot_be_read_spoils_every_prompt_that_repeats_it(rows: An
     assert [len(step.input["messages"]) for step in spoilt.steps] == [1, 3, 5, 7]
 
 
-@pytest.mark.parametrize("was", ["question 0", "answer 1"])
+@pytest.mark.parametrize("was", daily(["question 0", "answer 1"], 1))
 @pytest.mark.parametrize("becomes", [r"'\xff'", pytest.param("'\"'", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     "columns",

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import clickhouse_connect
 import pytest
 
+from tests.matrix import daily
 from trajkit.cli.main import run as trajkit
 from trajkit.sources.tensorzero.look import look
 from trajkit.store.dataset import open_dataset
@@ -110,7 +111,7 @@ def folder(named: Named, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return tmp_path
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", daily(CASES, 2))
 def test_a_name_matches_itself_and_nothing_else(
     folder: Path, named: Named, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -136,7 +137,7 @@ def test_success_may_be_a_metric_of_any_name_without_blanks(folder: Path, named:
     assert episode.outcome == "success"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", daily(CASES, 2))
 def test_a_name_that_is_not_there_is_an_error_that_shows_it(
     folder: Path, named: Named, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -169,7 +170,9 @@ def test_a_look_shows_every_name_as_it_is(
     assert "\x1b" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("database", ["named'; DROP DATABASE named; --", "a`b", 'x"y', "\\", "../x"])
+@pytest.mark.parametrize(
+    "database", daily(["named'; DROP DATABASE named; --", "a`b", 'x"y', "\\", "../x"], 2)
+)
 def test_a_database_of_that_name_does_not_exist(
     folder: Path, named: Named, capsys: pytest.CaptureFixture[str], database: str
 ) -> None:

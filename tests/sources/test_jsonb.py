@@ -66,7 +66,7 @@ def respelled(values: list[str | None], sql: str) -> list[str | None]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(MESSAGES, min_size=1, max_size=10))
 def test_messages_mean_the_same_and_plain_ones_are_spelled_as_the_gateway_does(
     lists: list[list[dict[str, Any]]],

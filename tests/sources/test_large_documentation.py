@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.pages import printed
 from trajkit.cli.main import run
 from trajkit.store.reader import open_store
@@ -14,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "large.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 def test_the_page_prints_what_is_shown(rows: Any, url: str, tmp_path: Path, monkeypatch: Any) -> None:
     for number in range(20):
         rows.episode(number / 20)

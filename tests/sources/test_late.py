@@ -72,7 +72,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(calls=CALLS)
 def test_prompts_past_the_database_are_those_that_sql_makes(
     connection: duckdb.DuckDBPyConnection, calls: list[tuple[str | None, list[dict[str, Any]]]]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.errors import NothingMatched
 from trajkit.sources.choose import list_steps
 from trajkit.sources.request import ExportRequest
@@ -357,12 +358,15 @@ def targets(world: World, name: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "leaf",
-    [
-        Filter("float", ("score", ">", 0.3)),
-        Filter("boolean", ("step_ok", False)),
-        pytest.param(Filter("float", ("step_score", "<=", 0.3)), marks=pytest.mark.full),
-        pytest.param(Filter("boolean", ("won", True)), marks=pytest.mark.full),
-    ],
+    daily(
+        [
+            Filter("float", ("score", ">", 0.3)),
+            Filter("boolean", ("step_ok", False)),
+            pytest.param(Filter("float", ("step_score", "<=", 0.3)), marks=pytest.mark.full),
+            pytest.param(Filter("boolean", ("won", True)), marks=pytest.mark.full),
+        ],
+        1,
+    ),
 )
 def test_the_negation_of_one_comparison_brings_what_was_not_measured(
     filled: Callable[[Logged], World], leaf: Filter
@@ -395,7 +399,7 @@ def test_of_two_scores_within_a_second_the_later_counts(filled: Callable[[Logged
     assert theirs(world, above) != set(better)
 
 
-@pytest.mark.parametrize("value", [0.7, 0.9, 0.1])
+@pytest.mark.parametrize("value", daily([0.7, 0.9, 0.1], 1))
 def test_a_value_passes_a_bound_that_is_written_the_same(
     filled: Callable[[Logged], World], value: float
 ) -> None:

@@ -317,7 +317,7 @@ def places(
     return {"clickhouse": shared_clickhouse, "postgres": shared_postgres, "archive": str(archive)}
 
 
-@pytest.mark.parametrize("place", ["postgres", "archive"])
+@pytest.mark.parametrize("place", daily(["postgres", "archive"], 1))
 def test_every_place_says_the_same(
     places: dict[str, str], place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -41,23 +40,6 @@ def left(tally: Any) -> dict[str, int]:
     return {entry.reason: entry.n_episodes for entry in tally.left}
 
 
-def test_01_feedback_within_one_second_is_ordered_by_its_id(rows: Any, run: Any, client: Any) -> None:
-    episode_id = rows.id()
-    inference_id = rows.json_step(episode_id)
-    early, late = rows.id(at_ms=BASE_MS + 100), rows.id(at_ms=BASE_MS + 160)
-    rows.float(episode_id, 0.9, id=late)
-    rows.float(episode_id, 0.1, id=early)
-    rows.boolean(episode_id, True, id=rows.id(at_ms=BASE_MS + 170))
-    rows.boolean(episode_id, False, id=rows.id(at_ms=BASE_MS + 110))
-    for at_ms, raw in ((BASE_MS + 180, "second"), (BASE_MS + 120, "first")):
-        value = json.dumps({"raw": raw, "parsed": {}})
-        rows.insert("DemonstrationFeedback", id=rows.id(at_ms=at_ms), inference_id=inference_id, value=value)
-    assert client.query("SELECT uniqExact(timestamp) FROM FloatMetricFeedback").result_rows == [(1,)]
-    _, episodes = run(MetricCondition(name=RETURN, min=0.5))
-    assert episodes[episode_id].metrics == {RETURN: 0.9, "success": True}
-    assert episodes[episode_id].steps[0].demonstration == {"raw": "second", "parsed": {}}
-
-
 def test_02_an_export_as_of_a_time_is_the_same_after_later_feedback(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     rows.json_step(episode_id)
@@ -73,31 +55,6 @@ def test_02_an_export_as_of_a_time_is_the_same_after_later_feedback(rows: Any, r
     # which feedback it was can be read from the store
     assert [item.feedback_id for item in before[episode_id].feedback] == [first]
     assert [item.feedback_id for item in now[episode_id].feedback] == [first, later]
-
-
-def test_03_steps_are_chosen_by_function_after_their_episode_is(rows: Any, run: Any) -> None:
-    episode_id = rows.id()
-    for function, variant in (("plan", "a"), ("act", "b"), ("act", "c")):
-        rows.json_step(episode_id, function=function, variant=variant)
-    rows.float(episode_id, 0.9)
-    _, episodes = run(MetricCondition(name=RETURN, min=0.5), train_functions=("act",))
-    assert [(step.function_name, step.mask_reason) for step in episodes[episode_id].steps] == [
-        ("plan", "another function"),
-        ("act", None),
-        ("act", None),
-    ]
-
-
-@pytest.mark.parametrize(("value", "bound"), [(0.7, {"min": 0.7}), (0.9, {"min": 0.9}), (0.1, {"max": 0.1})])
-def test_04_a_bound_is_compared_in_single_precision_unlike_tensorzeros_own(
-    rows: Any, run: Any, client: Any, value: float, bound: dict[str, float]
-) -> None:
-    episode_id = rows.episode(value)
-    ((name, limit),) = bound.items()
-    sql = f"SELECT value {'>=' if name == 'min' else '<='} {limit} FROM FloatMetricFeedback"
-    assert client.query(sql).result_rows == [(False,)]
-    _, episodes = run(MetricCondition(name=RETURN, **bound))
-    assert episodes[episode_id].metrics == {RETURN: value}
 
 
 def test_05_a_configurations_hash_is_64_digits_even_when_it_begins_with_zeros(
@@ -146,19 +103,6 @@ def test_07_the_lookup_tables_need_not_be_complete(rows: Any, run: Any, client: 
     assert (set(episodes), episodes[episode_id].n_steps) == ({episode_id}, 2)
 
 
-def test_08_steps_are_in_the_order_of_their_ids_where_clickhouse_orders_them_otherwise(
-    rows: Any, run: Any, client: Any
-) -> None:
-    episode_id = rows.id()
-    ids = [f"019e8000-000{n}-7000-8000-{9 - n:012x}" for n in range(4)]
-    for inference_id in ids:
-        rows.json_step(episode_id, inference_id=inference_id)
-    by_uuid = client.query("SELECT toString(id) FROM JsonInference ORDER BY id").result_rows
-    assert [row[0] for row in by_uuid] != ids
-    _, episodes = run()
-    assert [step.inference_id for step in episodes[episode_id].steps] == ids
-
-
 def test_09_a_workflow_evaluation_starts_when_its_inferences_do_and_has_its_task(
     rows: Any, run: Any, client: Any, snapshots: None
 ) -> None:
@@ -183,44 +127,6 @@ def test_09_a_workflow_evaluation_starts_when_its_inferences_do_and_has_its_task
     assert episodes[named].task == "mine"
 
 
-def test_09_the_first_inference_may_be_older_than_its_episode(rows: Any, run: Any) -> None:
-    first, episode_id = rows.id(at_ms=BASE_MS), rows.id(at_ms=BASE_MS)
-    assert first < episode_id
-    rows.json_step(episode_id, inference_id=first)
-    _, episodes = run()
-    assert [step.inference_id for step in episodes[episode_id].steps] == [first]
-
-
-def test_10_evaluation_traffic_is_recognised_and_left_out_unless_asked_for(rows: Any, run: Any) -> None:
-    tags = (
-        "tensorzero::evaluation_run_id",
-        "tensorzero::datapoint_id",
-        "tensorzero::evaluation_name",
-        "tensorzero::internal",
-        "tensorzero::workflow_evaluation_run_id",
-        "tensorzero::dynamic_evaluation_run_id",
-    )
-    evaluated = [rows.episode(None, tags={tag: "x"}) for tag in tags]
-    mine = rows.episode(None)
-    tally, episodes = run()
-    assert set(episodes) == {mine}
-    assert left(tally) == {"evaluation episode": len(tags)}
-    _, episodes = run(include_eval=True)
-    assert {episodes[episode_id].purpose for episode_id in evaluated} == {Purpose.EVAL}
-
-
-@pytest.mark.parametrize("function", ["tensorzero::llm_judge::e::j", "tensorzero::default"])
-def test_10_judges_and_default_functions_are_never_learned(rows: Any, run: Any, function: str) -> None:
-    rows.episode(None, function=function)
-    beside = rows.id()
-    for name in ("act", function):
-        rows.json_step(beside, function=name)
-    tally, episodes = run(include_eval=True)
-    assert set(episodes) == {beside}
-    assert [step.mask_reason for step in episodes[beside].steps] == [None, "not selected"]
-    assert left(tally) == {"only TensorZero's own functions": 1}
-
-
 def test_11_a_pinned_variant_is_no_evaluation_and_stays_visible(rows: Any, run: Any) -> None:
     episode_id = rows.episode(None, tags={"tensorzero::variant_pinned": "baseline"})
     _, episodes = run()
@@ -238,21 +144,6 @@ def test_12_a_step_that_failed_left_no_row_and_the_others_are_counted_without_ga
     assert [step.step_index for step in episodes[episode_id].steps] == [0, 1]
 
 
-def test_13_of_candidates_and_a_judge_the_chosen_candidate_gives_the_prompt(rows: Any, run: Any) -> None:
-    episode_id = rows.id()
-    inference_id = rows.json_step(episode_id, raw='{"action":"b"}', calls=0)
-    for user, text in (
-        ("one", '{"action":"a"}'),
-        ("two", '{"action":"b"}'),
-        ("judge", '{"answer_choice":1}'),
-    ):
-        rows.call(inference_id, user=user, text=text)
-    _, episodes = run()
-    prompt = episodes[episode_id].prompt(0)
-    assert prompt is not None
-    assert prompt[-1].text == "two"
-
-
 def test_14_a_cached_answer_says_so_and_keeps_what_the_cache_kept(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     inference_id = rows.json_step(episode_id, calls=0)
@@ -260,25 +151,6 @@ def test_14_a_cached_answer_says_so_and_keeps_what_the_cache_kept(rows: Any, run
     _, episodes = run()
     (step,) = episodes[episode_id].steps
     assert (step.cached, step.cost_usd, step.n_input_tokens, step.latency_s) == (True, 0, 40, 0.02)
-
-
-def test_15_answers_that_are_none_are_steps_and_no_targets(rows: Any, run: Any) -> None:
-    call = {"type": "tool_call", "id": "c", "raw_name": "m", "raw_arguments": "{}"}
-    episode_id = rows.id()
-    rows.json_step(episode_id, raw="{", parsed=None)
-    for output in (
-        [{**call, "name": None, "arguments": {}}],
-        [{**call, "name": "m", "arguments": None}],
-        [],
-        [{**call, "name": "m", "arguments": {}}],
-    ):
-        rows.chat_step(episode_id, output=output, prompt=TEXT)
-    _, episodes = run()
-    assert [step.mask_reason for step in episodes[episode_id].steps] == [*["invalid output"] * 4, None]
-    inference_id = rows.json_step(episode_id, calls=0)
-    rows.call(inference_id, user="u", text="x", finish_reason="content_filter")
-    _, episodes = run()
-    assert episodes[episode_id].steps[-1].finish_reason == "content_filter"
 
 
 def test_16_tools_of_the_configuration_are_found_without_a_list(
@@ -371,26 +243,6 @@ def test_21_the_prompt_is_what_was_rendered_even_where_the_input_has_no_system(r
         "A static prompt.",
         "wrapped: plain",
     ]
-
-
-def test_22_what_was_executed_may_differ_from_the_answer_and_the_observation_is_in_the_input(
-    rows: Any, run: Any
-) -> None:
-    episode_id = rows.episode(
-        None,
-        n_steps=1,
-        raw='{"action":"fly"}',
-        observation="a wall",
-        tags={"trajkit.env": "babyai"},
-    )
-    _, episodes = run()
-    (step,) = episodes[episode_id].steps
-    assert (step.observation, step.action, step.action_executed, step.action_valid) == (
-        "a wall",
-        "fly",
-        "go forward",
-        False,
-    )
 
 
 def test_23_more_rows_come_than_tensorzero_lists_by_default(rows: Any, run: Any) -> None:

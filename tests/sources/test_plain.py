@@ -44,7 +44,7 @@ def says_pattern(texts: list[str | None]) -> bool:
 
 
 @pytest.mark.parametrize("look_bytes", daily([7, plain._LOOK_BYTES, 1], 2))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=400, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
 @given(middles=st.lists(st.lists(FRAGMENTS, max_size=5).map("".join), min_size=1, max_size=4))
 @example(middles=["\\", '"'])  # one has a quote too few, another one too many
 @example(middles=['"', "\\"])

@@ -87,7 +87,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("asked", daily(REQUESTS, {"everything", "steps", "words"}))
+@pytest.mark.parametrize("asked", daily(REQUESTS, {"everything"}))
 def test_the_digest_is_that_of_the_same_export_from_clickhouse(
     asked: str, shared_postgres: str, shared_clickhouse: str, tmp_path: Path
 ) -> None:
@@ -327,6 +327,7 @@ def test_names_only_match_themselves(
     assert int(postgres_server.run("SELECT count(*) FROM tensorzero.chat_inferences", "names")) > 0
 
 
+@pytest.mark.full
 def test_a_server_that_ends_in_the_middle_leaves_nothing_that_looks_finished(
     postgres_of: Callable[[str, Any], str], generated: Any, postgres_server: Any, tmp_path: Path
 ) -> None:

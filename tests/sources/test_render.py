@@ -49,7 +49,7 @@ INPUTS = VALUES | st.fixed_dictionaries(
 ENGINE = Engine({}.get)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(INPUTS, st.booleans(), st.sets(st.sampled_from(sorted(TEMPLATES))))
 def test_an_input_of_any_shape_is_a_prompt_or_has_a_reason(
     given_input: Any, is_prefixed: bool, names: set[str]
@@ -72,7 +72,7 @@ def test_an_input_of_any_shape_is_a_prompt_or_has_a_reason(
 
 
 @given(st.text())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_text_that_is_not_an_input_has_a_reason(text: str) -> None:
     with pytest.raises(DataError):
         Renderer(ENGINE, Variant(TEMPLATES, is_prefixed=False)).prompt(text)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.errors import ConfigError, QueryError
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest
@@ -158,7 +159,7 @@ def test_prompts_that_are_read_back_by_id_have_that_line_too(play: Play, url: st
     assert texts == ["Respond using JSON.\n\nYou write.", "Be brief."]
 
 
-@pytest.mark.parametrize("variant", ["second", "third"])
+@pytest.mark.parametrize("variant", daily(["second", "third"], 1))
 def test_prompts_under_another_variant_are_those_that_the_gateway_would_have_sent(
     play: Play, run: Any, variant: str
 ) -> None:
@@ -275,6 +276,7 @@ def test_a_conversation_under_other_templates_is_still_kept_as_what_is_new(play:
     ]
 
 
+@pytest.mark.full
 def test_many_buckets_render_as_one(play: Play, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = play(*({**told(f"topic {number}"), "is_new": True} for number in range(12)))
     monkeypatch.setattr(grouping, "GROUP_STEPS", 2)

@@ -81,6 +81,7 @@ def test_merged_shards_have_the_digest_of_the_whole(
     assert merged.manifest.counts == whole.counts
 
 
+@pytest.mark.full
 def test_the_command_takes_a_shard(
     urls: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:

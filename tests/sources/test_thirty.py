@@ -9,6 +9,7 @@ from trajkit.formats.turns import steps_of
 from trajkit.schema import Episode
 
 
+@pytest.mark.full
 def test_a_change_of_any_part_is_seen() -> None:
     with thirty.Answers() as answers:
         played = thirty.play(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import daily
 from tests.sources.row_database import Row, RowDatabase, row_id, spelled
 from tests.sources.shapes import EPISODE, Steps, plain
 from trajkit.errors import DataError
@@ -78,7 +79,7 @@ NO_MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize("n_steps", [1, 2])
+@pytest.mark.parametrize("n_steps", daily([1, 2], 1))
 def test_a_prompt_that_is_no_list_of_messages_is_unreadable(n_steps: int) -> None:
     steps = Steps()
     for text in NO_MESSAGES:
@@ -91,13 +92,16 @@ def test_a_prompt_that_is_no_list_of_messages_is_unreadable(n_steps: int) -> Non
 
 @pytest.mark.parametrize(
     ("column", "words"),
-    [
-        ("tool_params", "list of tools"),
-        ("dynamic_tools", "list of tools"),
-        ("dynamic_provider_tools", "list of tools"),
-        ("allowed_tools", "list of allowed tools"),
-        ("output", "output"),
-    ],
+    daily(
+        [
+            ("tool_params", "list of tools"),
+            ("dynamic_tools", "list of tools"),
+            ("dynamic_provider_tools", "list of tools"),
+            ("allowed_tools", "list of allowed tools"),
+            ("output", "output"),
+        ],
+        2,
+    ),
 )
 def test_every_column_of_json_is_looked_at_when_one_cannot_be_read(column: str, words: str) -> None:
     steps = Steps()
@@ -179,7 +183,9 @@ def test_extreme_json_is_kept_or_set_aside() -> None:
     assert all(reason is None or reason.startswith("unreadable") for reason in reasons(made))
 
 
-@pytest.mark.parametrize("value", [deep(5_000), "1e400", "[1,]"], ids=["deep", "too large", "a comma"])
+@pytest.mark.parametrize(
+    "value", daily([deep(5_000), "1e400", "[1,]"], 1), ids=["deep", "too large", "a comma"]
+)
 def test_json_that_only_some_read_says_where_it_is_when_python_reads_it(value: str) -> None:
     steps = Steps()
     steps.json(input=f'{{"messages":[],"extra":{value}}}')

@@ -209,6 +209,7 @@ def test_a_step_with_a_demonstration_can_be_asked_for(rows: Any, run: Any) -> No
     assert steps(run, where="step.demonstration is null") == {episode_id: [None, "not selected"]}
 
 
+@pytest.mark.full
 def test_a_condition_on_steps_means_the_same_of_a_store(url: str, everything: Path, tmp_path: Path) -> None:
     for number, condition in enumerate(
         ("step.variant_name = 'history'", "step.n_output_tokens > 5 and n_steps > 2", "step.step_index = 0")

@@ -166,6 +166,7 @@ def test_stopping_it_leaves_nothing_behind(folder: Path) -> None:
     assert server.stop() is False
 
 
+@pytest.mark.full
 def test_as_a_context_manager_it_ends_with_the_block(folder: Path) -> None:
     with ClickHouse.start(folder) as server:
         assert server.is_running

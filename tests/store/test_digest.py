@@ -120,7 +120,7 @@ def test_the_digest_is_what_the_definition_says(
 
 
 @portions(10)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_json_has_one_spelling(portion: int, data: st.DataObject, any_json: st.SearchStrategy[Any]) -> None:
     value = data.draw(any_json)
@@ -129,7 +129,7 @@ def test_json_has_one_spelling(portion: int, data: st.DataObject, any_json: st.S
 
 
 @portions(10)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("<d", struct.pack("<Q", bits))[0]))
 def test_a_number_has_its_shortest_spelling(portion: int, value: float) -> None:
     if value - value == 0:  # finite

@@ -13,13 +13,6 @@ from trajkit.training.local.recipe import LocalRecipe
 PAGE = (Path(__file__).parents[2] / "docs" / "train.md").read_text(encoding="utf-8")
 
 
-def test_the_options_that_the_page_names_exist() -> None:
-    known = {name for parameter in group("sft").commands["local"].params for name in parameter.opts}
-    named = set(re.findall(r"`(--[a-z-]+)", PAGE))
-    assert len(named) > 8
-    assert named <= known
-
-
 def test_what_the_page_sets_is_in_the_recipe() -> None:
     named = set(re.findall(r"--set\s+([a-z_]+)[.=]", PAGE))
     assert named == {"group_by_length", "early_stopping_patience", "lora", "play", "num_processes", "fsdp"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from tests.browser import DESKTOP
 from tests.viewer.conftest import shown
 
@@ -148,6 +150,7 @@ def test_prompts_have_three_readings(visit: Any) -> None:
     assert found.said == []
 
 
+@pytest.mark.full
 def test_an_appended_conversation_differs_by_what_is_new(visit: Any) -> None:
     with visit("#/episode/0/conversation/step/1") as found:
         step = found.page.locator("#step-1")
@@ -167,6 +170,7 @@ def test_a_long_text_comes_in_pieces(visit: Any) -> None:
         assert found.page.get_by_role("button", name=re.compile("Show more")).count() == 0
 
 
+@pytest.mark.full
 def test_a_line_of_a_million_letters_is_read_to_its_end(visit: Any) -> None:
     with visit("#/?task=&q=no") as found:
         found.page.evaluate(
@@ -247,6 +251,7 @@ def test_two_of_a_world_stand_side_by_side(visit: Any) -> None:
     assert found.said == []
 
 
+@pytest.mark.full
 def test_other_attempts_are_chosen_and_other_worlds_named(visit: Any) -> None:
     with visit("#/compare/0/before-7/0/after-8") as found:
         page = found.page

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from tests.viewer.conftest import shown
 
 N_ALL = 8 + 230 + 55
@@ -69,7 +70,7 @@ def test_chips_filter_count_and_stand_in_the_address(visit: Any) -> None:
 _IS_AT = "place => location.hash === place"
 
 
-@pytest.mark.parametrize("place", ["#/", "#/charts"])
+@pytest.mark.parametrize("place", daily(["#/", "#/charts"], 1))
 def test_what_is_chosen_before_the_answer_comes_is_chosen_as_well(visit: Any, place: str) -> None:
     with visit(place) as found:
         page = found.page
@@ -87,6 +88,7 @@ def test_what_is_chosen_before_the_answer_comes_is_chosen_as_well(visit: Any, pl
     assert found.said == []
 
 
+@pytest.mark.full
 def test_what_is_unknown_can_be_looked_for(visit: Any) -> None:
     with visit("#/?task=") as found:
         assert _total(found.page) == f"1 of {N_ALL} episodes"
@@ -130,12 +132,14 @@ def test_a_condition_that_cannot_be_read_says_why(visit: Any) -> None:
         assert found.page.get_by_role("alert").count() == 0
 
 
+@pytest.mark.full
 def test_nothing_found_offers_the_way_back(visit: Any) -> None:
     with visit("#/?q=nothing-is-called-so") as found:
         found.page.get_by_role("button", name="Show all of them").click()
         _wait_total(found.page, f"{N_ALL} episodes")
 
 
+@pytest.mark.full
 def test_headings_sort(visit: Any) -> None:
     with visit("#/?task=count") as found:
         page = found.page
@@ -156,6 +160,7 @@ def test_headings_sort(visit: Any) -> None:
         assert widths[99] == "60px"
 
 
+@pytest.mark.full
 def test_pages_follow_each_other_also_from_episode_to_episode(visit: Any) -> None:
     with visit("#/?task=count&sort=reward") as found:
         page = found.page
@@ -208,6 +213,7 @@ def test_the_keyboard_is_enough(visit: Any) -> None:
     assert found.said == []
 
 
+@pytest.mark.full
 def test_a_row_keeps_the_focus_when_the_list_is_shown_anew(visit: Any) -> None:
     with visit("#/?task=goto&store=0") as found:
         page = found.page
@@ -221,7 +227,7 @@ def test_a_row_keeps_the_focus_when_the_list_is_shown_anew(visit: Any) -> None:
     assert found.said == []
 
 
-@pytest.mark.parametrize("place", ["#/", "#/charts"])
+@pytest.mark.parametrize("place", daily(["#/", "#/charts"], 1))
 def test_the_charts_stand_under_the_same_filters(visit: Any, place: str) -> None:
     with visit(f"{place}?task=goto") as found:
         other = "Charts" if place == "#/" else "Episodes"
@@ -250,6 +256,7 @@ def test_every_chart_has_its_numbers_and_a_bar_leads_to_its_episodes(visit: Any)
     assert found.said == []
 
 
+@pytest.mark.full
 def test_the_funnel_tells_how_many_are_learned(visit: Any) -> None:
     with visit("#/charts") as found:
         funnel = found.page.locator("figure", has_text="babyai-sample: steps")

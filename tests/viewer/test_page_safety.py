@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ _MOVING = """[...document.querySelectorAll("*")].map(each => getComputedStyle(ea
   style.transitionProperty !== "all" && parseFloat(style.transitionDuration) > 0).length"""
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", daily(PLACES, 2))
 def test_hostile_text_runs_nothing_wherever_it_stands(visit: Any, address: str, place: str) -> None:
     with visit(place) as found:
         page = found.page
@@ -129,8 +130,7 @@ def test_no_file_of_the_page_takes_text_for_markup_or_leaves_it() -> None:
         assert not found, (name, found)
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("scheme", daily(["light", "dark"], 1))
+@pytest.mark.parametrize(("scheme", "place"), daily(itertools.product(["light", "dark"], PLACES), 2))
 def test_everything_fits_a_phone_and_can_be_read(visit: Any, place: str, scheme: str) -> None:
     with visit(place, size=SMALL, scheme=scheme) as found:
         page = found.page
@@ -142,6 +142,7 @@ def test_everything_fits_a_phone_and_can_be_read(visit: Any, place: str, scheme:
         assert page.evaluate(_NAMELESS) == []
 
 
+@pytest.mark.full
 def test_the_wide_page_can_be_read_by_day_and_by_night(visit: Any) -> None:
     for place in ("#/", "#/episode/0/before-7", "#/compare/0/before-7/0/after-7", "#/charts"):
         with visit(place) as found:

@@ -44,6 +44,7 @@ def episodes(tmp_path_factory: pytest.TempPathFactory) -> list[list[object]]:
         environment.close()
 
 
+@pytest.mark.full
 def test_the_cook_makes_mistakes_and_says_only_what_is_valid(episodes: list[list[object]]) -> None:
     tiny = importlib.import_module("tiny_textworld")
     answers = [(row.prompt[-1]["content"], row.answer) for each in episodes for row in each]
@@ -53,6 +54,7 @@ def test_the_cook_makes_mistakes_and_says_only_what_is_valid(episodes: list[list
     assert any(len(each) == tiny.MOST_STEPS for each in episodes)
 
 
+@pytest.mark.full
 def test_the_tokenizer_knows_the_things_and_gives_every_text_back(episodes: list[list[object]]) -> None:
     tiny = importlib.import_module("tiny_textworld")
     rows = [row for each in episodes for row in each]

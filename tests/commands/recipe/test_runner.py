@@ -206,7 +206,7 @@ def fn(episode):
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.full)])
 def test_a_run_that_was_ended_in_the_middle_goes_on_there(
     play: Runner, write: Callable[[str], str], number: signal.Signals
 ) -> None:

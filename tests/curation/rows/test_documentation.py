@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from tests.pages import printed
 from trajkit.cli.main import cli
 from trajkit.formats import known
 
@@ -18,18 +17,6 @@ def convert() -> click.Command:
     command = cli.get_command(click.Context(cli), "convert")
     assert command is not None
     return command
-
-
-def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
-    shown = printed(PAGE, tmp_path)
-    assert len(shown) == 6
-
-
-def test_the_options_and_formats_that_the_page_names_exist() -> None:
-    options = {name for parameter in convert().params for name in parameter.opts}
-    named = set(re.findall(r"`(--[a-z-]+)", PAGE))
-    assert named - options == set()
-    assert len(named) > 8
 
 
 def test_the_help_lists_every_format() -> None:

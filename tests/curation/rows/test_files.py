@@ -101,7 +101,7 @@ def _clean(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("suffix", daily([".jsonl", ".parquet"], 1))
 @pytest.mark.parametrize("name", ["openai-dpo", "trl-preference", "trl-kto"])
 def test_what_is_written_of_pairs_loads_as_a_dataset(name: str, suffix: str, tmp_path: Path) -> None:
     from tests.curation.rows.test_pairs import pair, turn
@@ -121,7 +121,7 @@ def test_what_is_written_of_pairs_loads_as_a_dataset(name: str, suffix: str, tmp
 
 
 @pytest.mark.parametrize("name", ["sharegpt", "axolotl"])
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("kind", daily(["jsonl", "parquet"], 1))
 def test_a_folder_has_the_rows_the_settings_and_the_command(
     name: str, kind: str, dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -233,7 +233,7 @@ def test_the_provenance_of_a_file_that_is_gone_is_replaced(dataset: Dataset, tmp
     assert read_facts(again.provenance)["conversion"]["n_rows"] == 7
 
 
-@pytest.mark.parametrize("name", [n for n in known() if isinstance(format_named(n), EpisodeFormat)])
+@pytest.mark.parametrize("name", daily([n for n in known() if isinstance(format_named(n), EpisodeFormat)], 2))
 def test_whole_episodes_are_written_as_documents(name: str, dataset: Dataset, tmp_path: Path) -> None:
     form = format_named(name)
     assert isinstance(form, EpisodeFormat)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.curation.rows.conftest import make_episode, make_step
+from tests.matrix import daily
 from trajkit.curation.rows.file import convert
 from trajkit.curation.rows.part import PartSteps
 from trajkit.formats.base import Unit
@@ -62,7 +63,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.mark.parametrize(
     "condition",
-    [None, "seed % 7 = 3", "seed > 400", "seed = 17", "seed < 5 OR seed > 445"],
+    daily([None, "seed % 7 = 3", "seed > 400", "seed = 17", "seed < 5 OR seed > 445"], 3),
 )
 def test_columns_and_python_write_the_same_files(
     condition: str | None, dataset: Dataset, tmp_path: Path

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from tests.pages import printed
 from trajkit.cli.main import cli
 from trajkit.formats.validation import target
 
@@ -18,18 +17,6 @@ def parameters(name: str) -> list[click.Parameter]:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     return command.params
-
-
-def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
-    shown = printed(PAGE, tmp_path)
-    assert len(shown) == 5
-
-
-def test_the_options_that_the_page_names_exist() -> None:
-    known = {
-        name for parameter in (*parameters("validate"), *parameters("tokens")) for name in parameter.opts
-    }
-    assert set(re.findall(r"`(--[a-z-]+)", PAGE)) <= known
 
 
 def test_every_target_is_on_the_page_and_in_the_help() -> None:

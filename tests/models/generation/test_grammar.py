@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.matrix import daily
 from trajkit.models.generation.ask import Ask, AskError
 from trajkit.models.generation.generate import generate
 from trajkit.models.generation.model import LocalModel
@@ -25,7 +26,7 @@ def ask(seed: int, schema: Any, **how: Any) -> Ask:
     return Ask(**{"messages": messages, "seed": seed, "json_schema": schema, "max_new_tokens": 200, **how})
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("temperature", daily([0.0, 1.0, 3.0], 1))
 def test_every_answer_keeps_to_an_enum(fresh: LocalModel, temperature: float) -> None:
     said = generate(fresh, [ask(seed, MOVE, temperature=temperature) for seed in range(40)])
     for each in said:
@@ -37,20 +38,23 @@ def test_every_answer_keeps_to_an_enum(fresh: LocalModel, temperature: float) ->
 
 @pytest.mark.parametrize(
     "schema",
-    [
-        {"type": "object"},
-        {"enum": ["left", 3, None]},
-        {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
-        {"anyOf": [{"const": "stop"}, MOVE]},
-        {"$ref": "#/$defs/move", "$defs": {"move": MOVE}},
-        {
-            "type": "object",
-            "properties": {"n": {"type": "integer", "minimum": 2, "maximum": 5}},
-            "required": ["n"],
-            "additionalProperties": False,
-        },
-        {"type": "string", "pattern": "^[a-c]{2,4}$"},
-    ],
+    daily(
+        [
+            {"type": "object"},
+            {"enum": ["left", 3, None]},
+            {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
+            {"anyOf": [{"const": "stop"}, MOVE]},
+            {"$ref": "#/$defs/move", "$defs": {"move": MOVE}},
+            {
+                "type": "object",
+                "properties": {"n": {"type": "integer", "minimum": 2, "maximum": 5}},
+                "required": ["n"],
+                "additionalProperties": False,
+            },
+            {"type": "string", "pattern": "^[a-c]{2,4}$"},
+        ],
+        4,
+    ),
 )
 def test_other_shapes_hold_too(fresh: LocalModel, schema: dict[str, Any]) -> None:
     for each in generate(fresh, [ask(seed, schema) for seed in range(8)]):

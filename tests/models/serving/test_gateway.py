@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +65,10 @@ max_tokens = 100
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouse]:
-    with ClickHouse.start(tmp_path_factory.mktemp("stack") / "clickhouse") as running:
-        yield running
+def database(stack_folder: Path) -> ClickHouse:
+    found = ClickHouse.find(stack_folder / ".trajkit" / "stack" / "clickhouse")
+    assert found is not None
+    return found
 
 
 @pytest.fixture
@@ -90,9 +90,9 @@ def inferred(config: Path, database: ClickHouse, *asked: dict[str, Any]) -> list
 
 
 def test_strict_json_holds_and_temperature_is_heard(config: Path, database: ClickHouse) -> None:
-    warm = inferred(config, database, *[{"function_name": "pick", "variant_name": "warm"}] * 12)
-    cold = inferred(config, database, *[{"function_name": "pick", "variant_name": "cold"}] * 4)
-    tool = inferred(config, database, *[{"function_name": "pick", "variant_name": "by_tool"}] * 2)
+    warm = inferred(config, database, *[{"function_name": "pick", "variant_name": "warm"}] * 6)
+    cold = inferred(config, database, *[{"function_name": "pick", "variant_name": "cold"}] * 2)
+    tool = inferred(config, database, *[{"function_name": "pick", "variant_name": "by_tool"}])
     for each in (*warm, *cold, *tool):
         assert each.output.parsed["action"] in ACTION["properties"]["action"]["enum"]  # type: ignore[index]
         assert each.usage.input_tokens > 0
@@ -102,7 +102,7 @@ def test_strict_json_holds_and_temperature_is_heard(config: Path, database: Clic
 
 
 def test_a_chat_function_calls_its_tool(config: Path, database: ClickHouse) -> None:
-    for each in inferred(config, database, *[{"function_name": "move"}] * 6):
+    for each in inferred(config, database, *[{"function_name": "move"}] * 2):
         (block,) = each.content
         assert (block.type, block.name) == ("tool_call", "move")
         assert block.arguments["action"] in ACTION["properties"]["action"]["enum"]  # type: ignore[index]

@@ -31,7 +31,7 @@ def ask(url: str, **how: Any) -> httpx.Response:
 
 def test_an_answer_that_is_being_made_is_finished_when_it_is_told_to_end() -> None:
     with serving(BASE) as running:
-        schema = {"type": "array", "items": {"const": 1}, "minItems": 150, "maxItems": 150}
+        schema = {"type": "array", "items": {"const": 1}, "minItems": 60, "maxItems": 60}
         how = {"type": "json_schema", "json_schema": {"name": "ones", "schema": schema}}
         answers: list[httpx.Response] = []
         began = threading.Event()

@@ -57,7 +57,7 @@ def plain(sent: dict) -> dict:
     return {name: value for name, value in sent.items() if value is not None}
 
 
-@settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conversation=turns())
 def test_chat_prompts_come_back_as_they_were_sent(client, server, wire, conversation):
     server.requests, server.script = [], []
@@ -116,7 +116,7 @@ def item_plain(item: dict) -> dict:
     return {"role": item["role"], "text": item["content"]}
 
 
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conversation=turns(), is_chained=st.booleans())
 def test_prompts_of_responses_come_back_as_they_were_sent(client, server, wire, conversation, is_chained):
     server.requests, server.script = [], []

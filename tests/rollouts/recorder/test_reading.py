@@ -82,7 +82,7 @@ def step_of(api: str, body: bytes, answer: bytes, *, is_stream: bool = False) ->
     return Transition.model_validate(call.step.model_copy(update=prompt).model_dump())
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=80)
 @given(
     api=st.sampled_from(["chat", "responses"]),
     request=st.fixed_dictionaries(

@@ -18,6 +18,7 @@ from openai import APIConnectionError, OpenAI
 
 import trajkit
 from tests import warm
+from tests.matrix import daily
 from trajkit.errors import MissingExtra, StoreError
 from trajkit.schema import Outcome
 from trajkit.stack import model_server
@@ -131,7 +132,7 @@ def test_no_secret_reaches_the_journal_or_the_store(client, server, wire, store,
     assert "my key is ***" in str(rows)
 
 
-@pytest.mark.parametrize("size", [1, 5, 100])
+@pytest.mark.parametrize("size", daily([1, 5, 100], 2))
 @pytest.mark.parametrize("key", ['sk-a"b\\c-0123456789', "sk-short-1"])
 def test_an_answer_that_repeats_the_key_is_kept_without_it_also_where_it_comes_in_pieces(
     server, wire, store, episodes, key, size

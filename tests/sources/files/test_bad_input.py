@@ -86,6 +86,7 @@ def test_a_line_that_is_too_long_is_passed_over_in_pieces(tmp_path):
     assert lines[1].data == b"{}"
 
 
+@pytest.mark.full
 def test_a_line_of_300_mb_is_named_and_never_in_memory(tmp_path):
     import resource
 

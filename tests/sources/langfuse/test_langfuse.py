@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from tests.sources import foreign, thirty
 from tests.sources.conftest import READER
 from tests.sources.langfuse import record
@@ -66,6 +67,7 @@ class TestLangfuse(SourceContract):
         type(self).n_steps = sum(row["type"] == "GENERATION" for row in tables["observations"])
 
 
+@pytest.mark.full
 def test_thirty_episodes_come_back_from_the_tables_of_version_3(database: str) -> None:
     thirty.assert_same(READ.of_babyai(database), thirty.expected())
 
@@ -81,7 +83,7 @@ def test_thirty_episodes_come_back_from_the_tables_of_version_4(
     assert plain(READ.episodes(url)) == plain(READ.episodes(database))
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv", ".csv.gz"])
+@pytest.mark.parametrize("suffix", daily([".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv", ".csv.gz"], 4))
 @pytest.mark.parametrize("is_enriched", [True, False])
 def test_thirty_episodes_come_back_from_an_export(
     tables: langfuse.Tables, tmp_path: Path, suffix: str, is_enriched: bool
@@ -93,7 +95,7 @@ def test_thirty_episodes_come_back_from_an_export(
 
 
 @pytest.mark.usefixtures("keys")
-@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("version", daily([3, 4], 1))
 def test_thirty_episodes_come_back_from_the_api(tables: langfuse.Tables, version: int) -> None:
     with foreign.answering(langfuse.api(tables, version=version)) as url:
         thirty.assert_same(READ.of_babyai(url), thirty.expected())

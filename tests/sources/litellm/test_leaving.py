@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from tests.pages import blocks, printed
 from tests.rollouts.test_agent_docs import EXAMPLES
 from tests.sources.litellm import record
-from trajkit.cli.main import cli
 from trajkit.stack import model_server
 
 PAGE = (Path(__file__).parents[3] / "docs" / "leaving-tensorzero.md").read_text(encoding="utf-8")
@@ -43,11 +40,3 @@ def test_the_page_prints_what_is_shown(rows: Any, url: str, tmp_path: Path) -> N
         shown = printed(page, tmp_path, TENSORZERO_CLICKHOUSE_URL=url, OPENAI_API_KEY="only-for-tests")
     assert len(shown) == 8
     assert (tmp_path / "litellm.yaml").read_text(encoding="utf-8").startswith("# litellm.yaml\n")
-
-
-def test_the_options_that_the_page_names_exist() -> None:
-    names = ("archive", "export", "convert", "import", "register", "evaluate")
-    found = [cli.get_command(click.Context(cli), name) for name in names]
-    known = {name for command in found if command for each in command.params for name in each.opts}
-    text = re.sub(r"^litellm .*$", "", PAGE, flags=re.MULTILINE)
-    assert set(re.findall(r"(?<=[ `])--[a-z-]+", text)) <= known

@@ -87,6 +87,7 @@ def test_the_thirty_episodes_come_back_from_a_file(file: Path) -> None:
     assert recognised(str(file)) == "litellm"
 
 
+@pytest.mark.full
 def test_the_thirty_episodes_come_back_from_a_csv_file(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     file = tmp_path / "spend.csv"
     with file.open("w", encoding="utf-8", newline="") as stream:

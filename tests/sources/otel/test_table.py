@@ -25,13 +25,12 @@ FIXTURE = Path("tests/data/sources/otel/traces.jsonl")
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str]]:
-    with Server.start(tmp_path_factory.mktemp("otel") / "clickhouse") as server:
-        server.ask("CREATE DATABASE otel")
-        url = server.url_for(server.user, database="otel")
-        client = clickhouse_connect.get_client(dsn=url)
-        yield client, url.replace("http://", "clickhouse://")
-        client.close()
+def database(server: Server) -> Iterator[tuple[Any, str]]:
+    server.ask("CREATE DATABASE otel")
+    url = server.url_for(server.user, database="otel")
+    client = clickhouse_connect.get_client(dsn=url)
+    yield client, url.replace("http://", "clickhouse://")
+    client.close()
 
 
 def requests() -> list[dict[str, Any]]:

@@ -14,15 +14,6 @@ from trajkit.training.hosted.openai_client import PROFILES
 PAGE = (Path(__file__).parents[3] / "docs" / "hosted.md").read_text(encoding="utf-8")
 
 
-def test_the_options_that_the_page_names_exist() -> None:
-    commands = group("sft").commands.values()
-    known = {name for command in commands for option in command.params for name in option.opts}
-    known |= {"--timeout", "--again", "--fix", "--min", "--metric"}  # of `jobs`, `validate` and `export`
-    named = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", PAGE))
-    assert len(named) > 15
-    assert named <= known
-
-
 def test_the_profiles_are_all_there_with_their_variables() -> None:
     named = set(re.findall(r"--profile ([a-z]+)", PAGE))
     assert named == set(PROFILES) - {"openai", "other"}

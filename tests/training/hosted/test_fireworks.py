@@ -331,6 +331,7 @@ found = [found, client.dpo_jobs.get_metrics_file_endpoint(given["job"]).signed_u
 """
 
 
+@pytest.mark.full
 def test_fireworks_sdk_asks_for_preferences_as_we_do(
     wheel: Path, fireworks: FireworksStandIn, service: Fireworks, rows: Path
 ) -> None:

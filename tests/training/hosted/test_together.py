@@ -319,6 +319,7 @@ found = client.fine_tuning.create(
 """
 
 
+@pytest.mark.full
 def test_together_s_sdk_asks_for_preferences_as_we_do(
     wheel: Path, together: TogetherStandIn, service: Together, rows: Path
 ) -> None:
@@ -340,6 +341,7 @@ found = client.files.upload(Path(given["rows"]), check=False).id
 """
 
 
+@pytest.mark.full
 def test_together_s_sdk_sends_parts_as_we_do(wheel: Path, together: TogetherStandIn, rows: Path) -> None:
     sdk.run(wheel, _PARTS, together.url, KEY, rows=rows)
     theirs = list(together.requests)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.errors import MissingExtra, RequestError
 from trajkit.training.local.base_model import (
     batch_memory,
@@ -20,14 +21,17 @@ from trajkit.training.local.recipe import LocalRecipe
 
 @pytest.mark.parametrize(
     "lora",
-    [
-        None,
-        {},
-        {"r": 4, "use_rslora": True},
-        {"use_dora": True},
-        {"target_modules": ("q_proj", "v_proj")},
-        {"use_dora": True, "target_modules": ("down_proj",)},
-    ],
+    daily(
+        [
+            None,
+            {},
+            {"r": 4, "use_rslora": True},
+            {"use_dora": True},
+            {"target_modules": ("q_proj", "v_proj")},
+            {"use_dora": True, "target_modules": ("down_proj",)},
+        ],
+        2,
+    ),
 )
 def test_a_model_is_measured_without_its_weights(base: str, lora: dict[str, Any] | None) -> None:
     recipe = LocalRecipe.model_validate({"lora": lora})

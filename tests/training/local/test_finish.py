@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.browser import DESKTOP, PHONE, browser, opened
+from tests.matrix import daily
 from trajkit.models.generation.old_names import old_names
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
@@ -195,9 +196,7 @@ def chromium() -> Iterator[Any]:
         yield started
 
 
-@pytest.mark.parametrize(
-    ("size", "scheme"), [(PHONE, "light"), (DESKTOP, "dark")], ids=["phone by day", "desktop by night"]
-)
+@pytest.mark.parametrize(("size", "scheme"), daily([(PHONE, "light"), (DESKTOP, "dark")], 1))
 def test_the_losses_are_a_page_that_needs_nothing_else(
     chromium: Any, page: Path, size: dict[str, int], scheme: str
 ) -> None:

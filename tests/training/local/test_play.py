@@ -35,7 +35,7 @@ def model() -> Any:
 
 
 def player(**options: Any) -> Player:
-    recipe = RECIPE.model_copy(update={"max_new_tokens": 24, **options})
+    recipe = RECIPE.model_copy(update={"max_new_tokens": 8, **options})
     return Player(open_stage(recipe, RESERVED), ChatTemplate(BASE), seed=0)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -48,16 +48,19 @@ def judged(n: int, text: str, label: bool) -> dict[str, Any]:
     return {"prompt": preference(n)["prompt"], "completion": says(text), "label": label}
 
 
+def written(
+    folder: Path, tokenizer: str, rows: Iterable[dict[str, Any]], *, method: str, limit: Limit, name: str
+) -> Path:
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    goal = folder / f"{name}.arrow"
+    tokenise_preferences(folder / f"{name}.jsonl", goal, ChatTemplate(tokenizer), method=method, limit=limit)
+    return goal
+
+
 @pytest.fixture
 def tokens(tmp_path: Path, base: str) -> Callable[..., Path]:
-    def write(
-        *rows: dict[str, Any], method: str = "dpo", name: str = "train", limit: Limit = ANY, by: str = ""
-    ) -> Path:
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        goal = tmp_path / f"{name}.arrow"
-        tokenizer = ChatTemplate(by or base)
-        tokenise_preferences(tmp_path / f"{name}.jsonl", goal, tokenizer, method=method, limit=limit)
-        return goal
+    def write(*rows: dict[str, Any], method: str = "dpo", limit: Limit = ANY, by: str = "") -> Path:
+        return written(tmp_path, by or base, rows, method=method, limit=limit, name="train")
 
     return write
 
@@ -164,12 +167,18 @@ def test_kto_compares_with_the_other_answers_of_a_batch_in_any_order(tokens: Cal
     assert batch["label"].tolist() == [True, True, False]
 
 
-@pytest.fixture
-def trained(tokens: Callable[..., Path], base: str, tmp_path: Path) -> Callable[..., PreferenceTrained]:
-    """Train on 32 prompts, and measure on 16 others."""
+@pytest.fixture(scope="module")
+def train(base: str) -> Callable[..., PreferenceTrained]:
+    """Train into a folder on 32 prompts, and measure on 16 others."""
 
     def run(
-        method: str, *, is_shuffled: bool = False, name: str = "out", tell: Any = None, **settings: Any
+        method: str,
+        folder: Path,
+        *,
+        is_shuffled: bool = False,
+        name: str = "out",
+        tell: Any = None,
+        **settings: Any,
     ) -> PreferenceTrained:
         sides = {}
         for side, numbers in (("train", range(32)), ("val", range(100, 116))):
@@ -178,57 +187,87 @@ def trained(tokens: Callable[..., Path], base: str, tmp_path: Path) -> Callable[
                 good, bad = (BAD, GOOD) if is_shuffled and side == "train" and n % 2 else (GOOD, BAD)
                 both = [judged(n, good, True), judged(n, bad, False)]
                 rows += [preference(n, good, bad)] if method == "dpo" else both
-            sides[side] = tokens(*rows, method=method, name=side)
+            sides[side] = written(folder, base, rows, method=method, limit=ANY, name=side)
         return train_preference(
             base,
             sides["train"],
-            tmp_path / name,
+            folder / name,
             RECIPES[method].model_validate({**QUICK, **settings}),
             method=method,
             tokenizer=base,
             validation=sides["val"],
-            workspace=tmp_path / f"{name}-work",
+            workspace=folder / f"{name}-work",
             on_rewards=tell or (lambda rewards: None),
         )
 
     return run
 
 
-@pytest.mark.parametrize("method", ["dpo", "kto"])
-def test_better_answers_become_more_probable_and_with_shuffled_pairs_they_do_not(
-    trained: Callable[..., PreferenceTrained], tmp_path: Path, method: str
-) -> None:
-    rewards: list[Rewards] = []
-    done = trained(method, tell=rewards.append)
-    control = trained(method, is_shuffled=True, name="control")
-    assert done.margin is not None
-    assert control.margin is not None
-    # the margin is 0 before the training, in which model and base are the same
-    assert done.margin > 0.25
-    assert done.margin > 2 * abs(control.margin)
-    measured = [each for each in rewards if each.is_validation]
-    assert done.margin == measured[-1].margin == max(each.margin or 0 for each in measured)
-    assert done.accuracy == (1.0 if method == "dpo" else None)
-    assert done.eval_loss is not None
-    assert control.eval_loss is not None
-    assert done.eval_loss < control.eval_loss
-    saved = {path.name for path in (tmp_path / "out").iterdir()}
+class Done(NamedTuple):
+    """A training, what it told, and its folder."""
+
+    trained: PreferenceTrained
+    rewards: list[Rewards]
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def dpo(train: Callable[..., PreferenceTrained], tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """A training on pairs."""
+    folder, rewards = tmp_path_factory.mktemp("dpo"), list[Rewards]()
+    return Done(train("dpo", folder, tell=rewards.append), rewards, folder)
+
+
+def assert_learned(done: Done, accuracy: float | None) -> None:
+    """The margin is 0 before the training, in which model and base are the same."""
+    assert done.trained.margin is not None
+    assert done.trained.margin > 0.25
+    measured = [each for each in done.rewards if each.is_validation]
+    assert done.trained.margin == measured[-1].margin == max(each.margin or 0 for each in measured)
+    assert done.trained.accuracy == accuracy
+    saved = {path.name for path in (done.folder / "out").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors"} <= saved
     assert "ref" not in saved  # TRL's copy of the adapter
 
 
-def test_the_margin_is_of_log_probabilities(
-    trained: Callable[..., PreferenceTrained], base: str, tmp_path: Path
+def assert_more_than_shuffled(done: PreferenceTrained, control: PreferenceTrained) -> None:
+    assert done.margin is not None
+    assert control.margin is not None
+    assert done.margin > 2 * abs(control.margin)
+    assert done.eval_loss is not None
+    assert control.eval_loss is not None
+    assert done.eval_loss < control.eval_loss
+
+
+def test_better_answers_become_more_probable_and_with_shuffled_pairs_they_do_not(
+    dpo: Done, train: Callable[..., PreferenceTrained], tmp_path: Path
 ) -> None:
+    assert_learned(dpo, accuracy=1.0)
+    assert_more_than_shuffled(dpo.trained, train("dpo", tmp_path, is_shuffled=True))
+
+
+def test_good_answers_become_more_probable_than_bad_ones(
+    train: Callable[..., PreferenceTrained], tmp_path: Path
+) -> None:
+    rewards: list[Rewards] = []
+    assert_learned(Done(train("kto", tmp_path, tell=rewards.append), rewards, tmp_path), accuracy=None)
+
+
+@pytest.mark.full
+def test_shuffled_verdicts_teach_kto_nothing(train: Callable[..., PreferenceTrained], tmp_path: Path) -> None:
+    done, control = (train("kto", tmp_path, is_shuffled=shuffled) for shuffled in (False, True))
+    assert_more_than_shuffled(done, control)
+
+
+def test_the_margin_is_of_log_probabilities(dpo: Done, base: str) -> None:
     """Computed once more from the saved adapter, by hand."""
     import peft
     import torch
     import transformers
 
-    done = trained("dpo", beta=0.3)
     model = transformers.AutoModelForCausalLM.from_pretrained(base).eval()
     with old_names():
-        model = peft.PeftModel.from_pretrained(model, tmp_path / "out").eval()
+        model = peft.PeftModel.from_pretrained(model, dpo.folder / "out").eval()
 
     def told(row: dict[str, Any], side: str) -> float:
         ids = torch.tensor([row["prompt_ids"] + row[side]])
@@ -238,41 +277,44 @@ def test_the_margin_is_of_log_probabilities(
         return float(each[len(row["prompt_ids"]) - 1 :].sum())
 
     margins = []
-    for row in rows_of(tmp_path / "val.arrow"):
+    for row in rows_of(dpo.folder / "val.arrow"):
         now = told(row, "chosen_ids") - told(row, "rejected_ids")
         with model.disable_adapter():
-            margins.append(0.3 * (now - told(row, "chosen_ids") + told(row, "rejected_ids")))
-    assert done.margin == pytest.approx(np.mean(margins), abs=1e-4)
+            margins.append(DpoRecipe().beta * (now - told(row, "chosen_ids") + told(row, "rejected_ids")))
+    assert dpo.trained.margin == pytest.approx(np.mean(margins), abs=1e-4)
 
 
 @pytest.mark.parametrize("method", daily(["dpo", "kto"], 1))
 def test_a_training_that_was_killed_goes_on_to_the_same_adapter(
-    trained: Callable[..., PreferenceTrained], tmp_path: Path, method: str
+    dpo: Done, train: Callable[..., PreferenceTrained], tmp_path: Path, method: str
 ) -> None:
     from safetensors.numpy import load_file
 
-    whole = trained(method, name="whole")
+    folder = dpo.folder if method == "dpo" else tmp_path
+    whole = dpo.trained if method == "dpo" else train(method, folder)
 
     def kill(rewards: Rewards) -> None:
         if rewards.n_done > whole.n_steps // 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trained(method, name="again", tell=kill)
-    assert not (tmp_path / "again").exists()
-    again = trained(method, name="again")
+        train(method, folder, name="again", tell=kill)
+    assert not (folder / "again").exists()
+    again = train(method, folder, name="again")
     assert (again.n_steps, again.margin) == (whole.n_steps, pytest.approx(whole.margin, abs=1e-5))
-    ours, theirs = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("again", "whole"))
+    ours, theirs = (load_file(folder / name / "adapter_model.safetensors") for name in ("again", "out"))
     assert ours.keys() == theirs.keys()
     assert all(np.abs(ours[name] - theirs[name]).max() < 1e-5 for name in ours)
 
 
 @pytest.mark.full
-def test_weights_of_good_and_bad_answers_count(trained: Callable[..., PreferenceTrained]) -> None:
+def test_weights_of_good_and_bad_answers_count(
+    train: Callable[..., PreferenceTrained], tmp_path: Path
+) -> None:
     found: dict[str, float | None] = {}
     for name in ("desirable", "undesirable"):
         rewards: list[Rewards] = []
-        trained("kto", name=name, tell=rewards.append, max_steps=4, **{f"{name}_weight": 10.0})
+        train("kto", tmp_path, name=name, tell=rewards.append, max_steps=4, **{f"{name}_weight": 10.0})
         found[name] = rewards[-1].chosen
     assert found["desirable"] is not None
     assert found["undesirable"] is not None
@@ -280,9 +322,9 @@ def test_weights_of_good_and_bad_answers_count(trained: Callable[..., Preference
 
 
 def test_every_weight_can_be_trained_against_the_model_as_it_was(
-    trained: Callable[..., PreferenceTrained], tmp_path: Path
+    train: Callable[..., PreferenceTrained], tmp_path: Path
 ) -> None:
-    done = trained("dpo", lora=None, learning_rate=1e-3)
+    done = train("dpo", tmp_path, lora=None, learning_rate=1e-3)
     assert done.n_trainable == done.n_weights
     assert done.margin is not None
     assert done.margin > 0.1
@@ -307,8 +349,10 @@ def test_settings_without_an_effect_are_refused(method: str, settings: dict[str,
         RECIPES[method].model_validate(settings)
 
 
-def test_every_loss_of_trl_is_known_by_its_name(trained: Callable[..., PreferenceTrained]) -> None:
-    done = trained("dpo", loss_type=("sigmoid", "sft"), loss_weights=(1, 0.1), max_steps=2)
+def test_every_loss_of_trl_is_known_by_its_name(
+    train: Callable[..., PreferenceTrained], tmp_path: Path
+) -> None:
+    done = train("dpo", tmp_path, beta=0.3, loss_type=("sigmoid", "sft"), loss_weights=(1, 0.1), max_steps=2)
     assert done.n_steps == 2
 
 

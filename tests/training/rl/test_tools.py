@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from trajkit._core.samples import model_path
 from trajkit.formats.tokenizer import ChatTemplate
 from trajkit.rollouts.record import Played
@@ -20,7 +21,7 @@ from trajkit.training.rl.train import train_rl
 RECIPE = Path(__file__).parents[3] / "recipes" / "babyai_tools"
 
 
-@pytest.mark.parametrize("choice", ["required", "auto"])
+@pytest.mark.parametrize("choice", daily(["auto", "required"], 1))
 def test_calls_of_a_tool_are_learned_as_they_were_drawn(tmp_path: Path, choice: str) -> None:
     config = Path(shutil.copytree(RECIPE, tmp_path / "recipe")) / "tensorzero.toml"
     config.write_text(config.read_text().replace('tool_choice = "required"', f'tool_choice = "{choice}"'))

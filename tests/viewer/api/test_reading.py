@@ -161,6 +161,7 @@ def test_a_long_text_is_cut_and_its_pieces_add_up_to_the_whole(long: Client) -> 
         assert _pieces(long, block["cut"]) == LONG
 
 
+@pytest.mark.full
 def test_a_message_of_fifty_megabytes_opens_and_ends_where_it_does(tmp_path: Path) -> None:
     n = 50 * 1024 * 1024
     steps = [step(0, messages=(message("user", "0123456789abcde\n" * (n // 16)),))]

@@ -1,0 +1,82 @@
+"""Every page of docs/ names what exists; pages that need no set-up print what is shown."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.pages import blocks, console, printed
+from trajkit.cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = {path.stem: path for path in (*(ROOT / "docs").glob("*.md"), ROOT / "recipes" / "README.md")}
+OTHERS = {
+    "cli": {"--gpu-memory-utilization"},
+    "experience": {"--generation-config"},
+    "gpu": {"--lines", "--tokens"},
+    "large": {"--sizes"},
+    "production": {"--conversations", "--turns", "--write"},
+    "results": {"--worlds"},
+    "serve": {
+        *("--continuous-batching", "--enable-lora", "--generation-config", "--gpu-memory-utilization"),
+        *("--lora-modules", "--max-lora-rank", "--max-loras", "--served-model-name"),
+    },
+}
+"""Options of other programs that a page names."""
+
+
+def options(command: click.Command) -> set[str]:
+    """Every spelling of the options of a command."""
+    return {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"--help"}
+
+
+@functools.cache
+def known() -> set[str]:
+    """The options of all commands."""
+    found, waiting = set[str](), [click.Context(cli)]
+    while waiting:
+        context = waiting.pop()
+        found |= options(context.command)
+        if isinstance(context.command, click.Group):
+            for name in context.command.list_commands(context):
+                command = context.command.get_command(context, name)
+                assert command is not None
+                waiting.append(click.Context(command, parent=context))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "n_commands"),
+    [("convert", 6), ("export", 4), ("rollouts", 3), ("validate", 5), ("versions", 11)],
+)
+def test_a_page_prints_what_is_shown(name: str, n_commands: int, tmp_path: Path) -> None:
+    assert len(printed(PAGES[name].read_text(encoding="utf-8"), tmp_path, COLUMNS="100")) == n_commands
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_a_page_names_exists(name: str) -> None:
+    page = PAGES[name].read_text(encoding="utf-8")
+    lines = [each.command for each in console(page)]
+    lines += [line for block in blocks(page, "sh") for line in block.replace("\\\n", "").splitlines()]
+    for line in lines:
+        program, *words = shlex.split(line, comments=True) or [""]
+        if program != "trajkit":
+            continue
+        command: click.Command = cli
+        while isinstance(command, click.Group) and words:
+            found = command.get_command(click.Context(command), words[0])
+            if found is None:
+                break
+            command, words = found, words[1:]
+        assert command is not cli or words[0].startswith("-"), line
+        named = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert named <= options(command) | {"-o", "-"}, line
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page))
+    assert named - known() == OTHERS.get(name, set())
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page):
+        assert "://" in target or (PAGES[name].parent / target).exists(), target
