@@ -24,7 +24,7 @@ _BIN = Path(sys.executable).parent
 _SHARED = "TRAJKIT_TESTS_FORK_FROM"
 HEAVY = (
     *("duckdb", "pyarrow.dataset", "pyarrow.parquet", "transformers.trainer", "peft"),
-    *("openai", "starlette.applications", "starlette.routing", "tensorzero", "uvicorn"),
+    *("openai", "starlette.applications", "starlette.routing", "uvicorn"),
 )
 """What takes long to import, beside the commands."""
 MODULES = ("trajkit", "trajkit.stack.model_server", "trajkit.training.local.worker")

@@ -224,7 +224,6 @@ def test_nothing_in_any_shard_is_nothing_matched(here: Path) -> None:
         read_shards("logs", Wish(format="hf-messages"), Here(2, here / "work"))
 
 
-@pytest.mark.full
 def test_ids_that_repeat_across_shards_are_numbered_as_in_one_process(here: Path) -> None:
     (here / "logs.jsonl").write_text((conversation(1) + "\n") * 8)
     alone = trajkit.import_("logs.jsonl", from_="hf-messages", output="alone")

@@ -142,7 +142,6 @@ def test_a_store_is_the_same_in_any_number_of_shards(
         assert not list(folder.glob(".*"))  # nothing is left of the jobs
 
 
-@pytest.mark.full
 def test_merge_and_leak_are_the_same_in_any_number_of_shards(scored: Path, tmp_path: Path) -> None:
     def both(folder: Path, engine: Engine | None) -> dict[str, Manifest]:
         merge([scored, SAMPLE], folder / "merged", prefer="first", engine=engine)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.matrix import daily
 from tests.sources.row_database import spelled
 from tests.sources.shapes import Steps
 
@@ -45,7 +44,7 @@ def test_candidates_that_agree_on_one_prompt_stand_for_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", daily([{"messages": asked("another")}, {"model_name": "another"}, {"system": "s"}], 1)
+    "change", [{"messages": asked("another")}, {"model_name": "another"}, {"system": "s"}]
 )
 def test_candidates_that_agree_on_different_prompts_or_models_are_ambiguous(change: dict[str, Any]) -> None:
     steps = Steps()
@@ -87,14 +86,11 @@ def test_tool_calls_are_matched_by_what_the_model_wrote() -> None:
 
 @pytest.mark.parametrize(
     "said",
-    daily(
-        [
-            text('{"action":"go"}'),
-            [{"type": "thought", "text": "hm"}, *text('{"action":"go"}')],
-            [{"type": "tool_call", "id": "c", "name": "respond", "arguments": '{"action":"go"}'}],
-        ],
-        1,
-    ),
+    [
+        text('{"action":"go"}'),
+        [{"type": "thought", "text": "hm"}, *text('{"action":"go"}')],
+        [{"type": "tool_call", "id": "c", "name": "respond", "arguments": '{"action":"go"}'}],
+    ],
     ids=["text", "after a thought", "by a tool call"],
 )
 def test_the_answer_of_a_json_function_is_matched_wherever_the_model_put_it(

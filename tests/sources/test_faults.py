@@ -158,14 +158,12 @@ def digest_of_another_run(url: str, folder: Path) -> str:
     ("how", "about", "after"),
     daily(
         [
-            pytest.param(
-                how, about, after, id=f"{how} {where}", marks=pytest.mark.full if how == other else ()
-            )
-            for about, after, where, other in (
-                ("JsonInference", 0, "at the first question", "close"),
-                ("model_provider_name", 500_000, "in the model calls", "reset"),
-                ("auxiliary_content", 500_000, "in the inferences", "close"),
-                ("AS exact_", 6_000, "in the feedback", "reset"),
+            pytest.param(how, about, after, id=f"{how} {where}")
+            for about, after, where in (
+                ("model_provider_name", 500_000, "in the model calls"),
+                ("JsonInference", 0, "at the first question"),
+                ("auxiliary_content", 500_000, "in the inferences"),
+                ("AS exact_", 6_000, "in the feedback"),
             )
             for how in ("reset", "close")
         ],
@@ -213,12 +211,12 @@ def test_a_server_that_stops_talking_is_given_up(
     ("about", "after"),
     daily(
         [
-            ("is_eval", 0),
-            pytest.param("is_eval", 20_000, marks=pytest.mark.full),
-            pytest.param("argMax", 0, marks=pytest.mark.full),
-            pytest.param("function_type", 300_000, marks=pytest.mark.full),
             ("model_provider_name", 300_000),
-            pytest.param("AS exact_", 0, marks=pytest.mark.full),
+            ("is_eval", 0),
+            ("is_eval", 20_000),
+            ("argMax", 0),
+            ("function_type", 300_000),
+            ("AS exact_", 0),
         ],
         1,
     ),

@@ -52,20 +52,15 @@ def exported(url: str, goal: Path, access: Access | None = None) -> Manifest:
 @pytest.mark.parametrize(
     ("how", "about"),
     daily(
-        [
-            *daily(
-                itertools.product(
-                    ("reset", "close"),
-                    (
-                        "tensorzero.model_inferences AS m",
-                        "json_inference_data AS d",
-                        "tensorzero.float_metric_feedback WHERE target_id",
-                    ),
-                ),
-                [("close", "tensorzero.model_inferences AS m"), ("reset", "json_inference_data AS d")],
+        itertools.product(
+            ("reset", "close"),
+            (
+                "tensorzero.model_inferences AS m",
+                "json_inference_data AS d",
+                "tensorzero.float_metric_feedback WHERE target_id",
             ),
-        ],
-        1,
+        ),
+        [("close", "tensorzero.model_inferences AS m")],
     ),
 )
 def test_a_connection_that_breaks_in_the_middle_of_a_stream_is_an_error_and_the_next_run_is_whole(
@@ -85,14 +80,7 @@ def test_a_connection_that_breaks_in_the_middle_of_a_stream_is_an_error_and_the_
 
 @pytest.mark.parametrize(
     "about",
-    daily(
-        [
-            pytest.param("json_inference_data AS d", marks=pytest.mark.full),
-            "tensorzero.model_inferences AS m",
-            "SELECT set_config",
-        ],
-        1,
-    ),
+    daily(["tensorzero.model_inferences AS m", "json_inference_data AS d", "SELECT set_config"], 1),
 )
 def test_ctrl_c_is_heard_while_the_server_says_nothing(
     about: str, url: str, proxy: Any, postgres_server: Any, tmp_path: Path
@@ -147,7 +135,6 @@ def secure(
         yield url, files[0]
 
 
-@pytest.mark.full
 def test_a_certificate_that_is_trusted_lets_an_export_through(
     secure: tuple[str, Path], tmp_path: Path
 ) -> None:
