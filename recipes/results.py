@@ -50,13 +50,15 @@ GOOD = 0.5
 IMITATION = "imitation"
 ITERATIONS = 10
 """Of reinforcement learning of two tasks; half as many after imitation."""
-OF_FIVE = 10
+OF_FIVE = 20
 """Of reinforcement learning of five tasks."""
 FIVE_RL = (
     *("--algorithm", "gigpo", "--set", "gamma=0.95", "--set", "lora=null", "--learning-rate", "5e-4"),
-    *("--minibatches", "8", "--max-episode-steps", "64"),
+    *("--minibatches", "8"),
 )
 """How five tasks are learned by playing."""
+CUT = ("--max-episode-steps", "64")
+"""Where most episodes fail at first, so that they are not played to their end."""
 PER_ITERATION, ATTEMPTS, EVAL_EVERY = 4, 8, 5
 """Seeds that an iteration plays, attempts at each, and iterations between two measurements: the defaults."""
 
@@ -298,14 +300,15 @@ def five_shown_more(lab: Lab) -> Model:
     """As many demonstrations as the model of `five_shown_rl` has seen episodes."""
     n = lab.size.episodes + lab.n_seeds(OF_FIVE)
     played = lab.played("shown-more", FIVE, "expert", n=n)
-    found = lab.tuned("shown-more", played, "--max-steps", STEPS * n // EPISODES)
+    apart = lab.derived("select", played, "shown-more-apart", "--unreserved")
+    found = lab.tuned("shown-more", apart, "--max-steps", STEPS * n // EPISODES)
     return Model("more expert demonstrations", "expert-more", *found, n * len(FIVE))
 
 
 def five_shown_rl(lab: Lab) -> Model:
     """The expert's demonstrations, and then reinforcement learning."""
     shown = five_shown(lab)
-    found = five_rl(lab, "shown-rl", f"runs/{shown.model}/merged")
+    found = five_rl(lab, "shown-rl", f"runs/{shown.model}/merged", *lab.measuring(FIVE))
     label, name = f"expert demonstrations; then RL, {OF_FIVE} iterations", "expert-rl"
     both = ((shown.n_learned or 0) + found.n_learned, shown.n_played + found.n_played)
     return Model(label, name, found.job, *both, ("expert", "expert-more"))
@@ -321,20 +324,19 @@ def five_own(lab: Lab) -> Model:
 
 def five_random(lab: Lab) -> Model:
     """Reinforcement learning with random rewards."""
-    found = five_rl(lab, "five-random", MODEL, "--env", "random_rewards:RandomRewards")
+    found = five_rl(lab, "five-random", MODEL, *CUT, "--env", "random_rewards:RandomRewards")
     return Model(f"RL, {OF_FIVE} iterations, random rewards (control)", "control", *found)
 
 
 def five_base_rl(lab: Lab) -> Model:
     """Reinforcement learning of the base model."""
-    found = five_rl(lab, "five-rl", MODEL)
+    found = five_rl(lab, "five-rl", MODEL, *CUT, *lab.measuring(FIVE))
     return Model(f"RL, {OF_FIVE} iterations", "rl", *found, ("control", IMITATION))
 
 
-def five_rl(lab: Lab, name: str, model: str, *world: str) -> Reinforced:
+def five_rl(lab: Lab, name: str, model: str, *options: str) -> Reinforced:
     """Five tasks by playing."""
-    tasks = ("--task", ",".join(FIVE))
-    return lab.reinforced(name, model, OF_FIVE, *(world or lab.measuring(FIVE)), *tasks, *FIVE_RL)
+    return lab.reinforced(name, model, OF_FIVE, "--task", ",".join(FIVE), *FIVE_RL, *options)
 
 
 def five(lab: Lab) -> Iterator[Model]:

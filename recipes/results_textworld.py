@@ -41,7 +41,7 @@ class Kitchen(Lab):
     model = "cook"
     recipe = ("--learning-rate", "5e-3", "--max-steps", "120", "--per-device-train-batch-size", "16")
     playing = (
-        *("--env", "textworld", *settings, "--game", GAME, "--history", str(HISTORY)),
+        *(*settings, "--game", GAME, "--history", str(HISTORY)),
         *("--max-episode-steps", str(MOST_STEPS), "--max-new-tokens", "24", "--set", "play.json_mode=schema"),
         *("--seeds-per-iteration", "8", "--learning-rate", "1e-3", "--per-device-train-batch-size", "16"),
     )
@@ -79,13 +79,18 @@ def rl(lab: Kitchen) -> Iterator[Model]:
     yield Model("expert demonstrations", IMITATION, imitated, n_learned, lab.size.episodes)
     worlds = lab.size.others(CHECKPOINTS)
     lab.reserved([GAME], worlds)
-    for algorithm in ("grpo", "ppo"):
-        options = ("--algorithm", algorithm, "--eval-seeds", seeds_of(worlds))
-        more = lab.reinforced(algorithm, f"runs/{imitated}/merged", ITERATIONS, *options)
+    ways = {
+        "control": ("grpo with random rewards (control)", "grpo", "random_rewards:RandomTextWorld"),
+        "grpo": ("grpo", "grpo", lab.environment),
+        "ppo": ("ppo", "ppo", lab.environment),
+    }
+    for name, (told, algorithm, environment) in ways.items():
+        measuring = ("--eval-seeds", seeds_of(worlds)) if environment == lab.environment else ()
+        options = ("--algorithm", algorithm, "--env", environment, *measuring)
+        more = lab.reinforced(name, f"runs/{imitated}/merged", ITERATIONS, *options)
         both = (more.job, n_learned + more.n_learned, lab.size.episodes + more.n_played)
-        yield Model(
-            f"the same; then RL by {algorithm}, {ITERATIONS} iterations", algorithm, *both, (IMITATION,)
-        )
+        controls = (IMITATION,) if name == "control" else (IMITATION, "control")
+        yield Model(f"the same; then RL by {told}, {ITERATIONS} iterations", name, *both, controls)
 
 
 TABLES = {

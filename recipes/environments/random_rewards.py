@@ -1,24 +1,30 @@
-"""BabyAI with rewards that say nothing: an episode ends with a number drawn at random, however it went.
+"""BabyAI and TextWorldExpress with rewards that say nothing: an episode ends with a number drawn at random.
 
-needs    trajkit[babyai]; no key, no network, no GPU
+needs    trajkit[babyai] or trajkit[textworld]; no key, no network, no GPU
 minutes  none by itself
 cost     none
 leaves   nothing
 
-The control of the table rl of `recipes/results.py`. Alone, in this folder:
+The control of `recipes/results.py` and `recipes/results_textworld.py`. Alone, in this folder:
     trajkit rl local --env random_rewards:RandomRewards --task goto --model sample:tiny-base
 """
 
 import random
 
-from trajkit.environments.babyai import INFO, TASKS, BabyAI
+from trajkit.environments import babyai, textworld
 from trajkit.environments.base import Result
 
 DRAWN = random.Random(0)
 """Of the process, so that the attempts at one seed get different rewards."""
 
 
-class RandomRewards(BabyAI):
+def drawn(result: Result) -> Result:
+    """Give the last step a reward between 0 and 1, and all others 0."""
+    is_over = result.terminated or result.truncated
+    return result._replace(reward=DRAWN.random() if is_over else 0.0)
+
+
+class RandomRewards(babyai.BabyAI):
     """One task of BabyAI.
 
     Args:
@@ -26,12 +32,30 @@ class RandomRewards(BabyAI):
     """
 
     env_id = "babyai-random-rewards"
-    tasks = TASKS
-    action_rule = INFO.rule
-    success = INFO.success
+    tasks = babyai.TASKS
+    action_rule = babyai.INFO.rule
+    success = babyai.INFO.success
 
     def step(self, text: str | None) -> Result:
-        """Execute an action; the last one has a reward between 0 and 1, all others 0."""
-        result = super().step(text)
-        is_over = result.terminated or result.truncated
-        return result._replace(reward=DRAWN.random() if is_over else 0.0)
+        """Execute an action."""
+        return drawn(super().step(text))
+
+
+class RandomTextWorld(textworld.TextWorld):
+    """A game of TextWorldExpress.
+
+    Args:
+        task: As of TextWorldExpress.
+        **settings: As of TextWorldExpress.
+    """
+
+    env_id = "textworld-random-rewards"
+    tasks = textworld.TASKS
+    success = textworld.INFO.success
+
+    def __init__(self, task: str, **settings: int) -> None:
+        super().__init__(task, **settings)
+
+    def step(self, text: str | None) -> Result:
+        """Execute an action."""
+        return drawn(super().step(text))
