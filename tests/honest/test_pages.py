@@ -18,7 +18,18 @@ PAGES = {path.stem: path for path in (*(ROOT / "docs").glob("*.md"), ROOT / "rec
 OTHERS = {
     "cli": {"--gpu-memory-utilization"},
     "experience": {"--generation-config"},
-    "gpu": {"--lines", "--tokens"},
+    "cluster": {"--job"},
+    "gpu": {
+        *(
+            "--checkpoints",
+            "--enable-auto-tool-choice",
+            "--enforce-eager",
+            "--lines",
+            "--settings",
+            "--shape",
+        ),
+        *("--tokens", "--tool-call-parser"),
+    },
     "large": {"--sizes"},
     "production": {"--conversations", "--turns", "--write"},
     "results": {"--worlds"},
