@@ -87,8 +87,8 @@ def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
     monkeypatch.setattr(launch, "LONGEST_POLL_S", 0.02)
     small = {
         **dict.fromkeys(("held_out.task", "played.task", "evaluated.task"), "goto"),
-        "played.seeds": "0:5",
-        "played.max_steps": "12",
+        "played.seeds": "0:8",
+        "played.max_steps": "20",
         "sides.ratio": "train=0.6,val=0.4",
         "evaluated.seeds": "200:202",
         "evaluated.max_steps": "4",
@@ -115,7 +115,7 @@ def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
     assert registered("run")["model"] == TUNED
     good, evaluated = (list(open_dataset(f"run/{name}")) for name in ("good", "evaluated"))
     assert good
-    assert {episode.seed for episode in good} <= set(range(5))
+    assert {episode.seed for episode in good} <= set(range(8))
     assert all(episode.metrics["episode_return"] >= 0.7 for episode in good)
     assert sorted((episode.origin or {})["policy"] for episode in evaluated) == [
         *("history_and_reasoning",) * 2,
