@@ -14,8 +14,9 @@ pairs           prompts of 600 tokens, each with two completions of 40 tokens, f
 `utilisation` is the share of the GPU's dense bf16 rate (`--tflops`) that these tokens need: 4 operations for
 each weight of the layers (forward, and backward to the inputs: the base is frozen) and 12 for each pair of
 attention and dimension (6 where all weights are trained); what is recomputed does not count, nor what the
-reference model of preferences computes (Chowdhery et al. 2022, "PaLM", appendix B). `loss`
-is the mean of the epoch. How long a setting took in all, compilation included, is told on stderr.
+reference model of preferences computes (Chowdhery et al. 2022, "PaLM", appendix B). Beginnings that are
+computed once count in each row, so the share of `episodes` may be above 100 %. `loss` is the mean of the
+epoch. How long a setting took in all, compilation included, is told on stderr.
 """
 
 from __future__ import annotations

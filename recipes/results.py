@@ -57,8 +57,6 @@ FIVE_RL = (
     *("--minibatches", "8"),
 )
 """How five tasks are learned by playing."""
-CUT = ("--max-episode-steps", "64")
-"""Where most episodes fail at first, so that they are not played to their end."""
 PER_ITERATION, ATTEMPTS, EVAL_EVERY = 4, 8, 5
 """Seeds that an iteration plays, attempts at each, and iterations between two measurements: the defaults."""
 
@@ -324,13 +322,13 @@ def five_own(lab: Lab) -> Model:
 
 def five_random(lab: Lab) -> Model:
     """Reinforcement learning with random rewards."""
-    found = five_rl(lab, "five-random", MODEL, *CUT, "--env", "random_rewards:RandomRewards")
+    found = five_rl(lab, "five-random", MODEL, "--env", "random_rewards:RandomRewards")
     return Model(f"RL, {OF_FIVE} iterations, random rewards (control)", "control", *found)
 
 
 def five_base_rl(lab: Lab) -> Model:
     """Reinforcement learning of the base model."""
-    found = five_rl(lab, "five-rl", MODEL, *CUT, *lab.measuring(FIVE))
+    found = five_rl(lab, "five-rl", MODEL, *lab.measuring(FIVE))
     return Model(f"RL, {OF_FIVE} iterations", "rl", *found, ("control", IMITATION))
 
 

@@ -79,14 +79,16 @@ def rl(lab: Kitchen) -> Iterator[Model]:
     yield Model("expert demonstrations", IMITATION, imitated, n_learned, lab.size.episodes)
     worlds = lab.size.others(CHECKPOINTS)
     lab.reserved([GAME], worlds)
+    measured = ("--env", lab.environment, "--eval-seeds", seeds_of(worlds))
+    # the environment itself ends an episode there, and so draws its reward
+    drawn = ("--env", "random_rewards:RandomTextWorld", "--env-set", f"max_steps={MOST_STEPS}")
     ways = {
-        "control": ("grpo with random rewards (control)", "grpo", "random_rewards:RandomTextWorld"),
-        "grpo": ("grpo", "grpo", lab.environment),
-        "ppo": ("ppo", "ppo", lab.environment),
+        "control": ("grpo with random rewards (control)", "grpo", drawn),
+        "grpo": ("grpo", "grpo", measured),
+        "ppo": ("ppo", "ppo", measured),
     }
-    for name, (told, algorithm, environment) in ways.items():
-        measuring = ("--eval-seeds", seeds_of(worlds)) if environment == lab.environment else ()
-        options = ("--algorithm", algorithm, "--env", environment, *measuring)
+    for name, (told, algorithm, world) in ways.items():
+        options = ("--algorithm", algorithm, *world)
         more = lab.reinforced(name, f"runs/{imitated}/merged", ITERATIONS, *options)
         both = (more.job, n_learned + more.n_learned, lab.size.episodes + more.n_played)
         controls = (IMITATION,) if name == "control" else (IMITATION, "control")

@@ -5,7 +5,9 @@ minutes  none by itself
 cost     none
 leaves   nothing
 
-The control of `recipes/results.py` and `recipes/results_textworld.py`. Alone, in this folder:
+An episode that is cut off from outside (`--max-episode-steps`) has no reward, which would say how it went:
+let the environment end it. The control of `recipes/results.py` and `recipes/results_textworld.py`.
+Alone, in this folder:
     trajkit rl local --env random_rewards:RandomRewards --task goto --model sample:tiny-base
 """
 

@@ -228,10 +228,11 @@ def test_credentials_that_expire_before_the_manifest_leave_nothing_and_no_secret
 
 @pytest.fixture
 def sending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A temporary folder of this test's own, where senders leave word."""
+    """A temporary folder of this test's own, and one where senders leave word."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.mark.usefixtures("sending")

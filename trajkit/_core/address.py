@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from trajkit._core.lazy import need
 from trajkit._core.lock import locked
+from trajkit._core.user_state import make_writable, user_state
 from trajkit.errors import RequestError, StoreError, TrajkitError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _PACKAGES = {
 }
 """The package that speaks each protocol, and the extra that brings it."""
 _WRITING = ".writing"
+_SENDING = "sending"
 _AT_ONCE = 8
 """Files that are sent side by side."""
 _OPENED: dict[str, Any] = {}
@@ -349,7 +351,7 @@ def _claimed(goal: Path, files: Sequence[Path]) -> Iterator[None]:
     """
     claim, record = _claim_of(goal), _record_of(goal)
     text = f"{secrets.token_hex(16)} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n"
-    record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_writable(record.parent)
     with locked(record.with_suffix(".lock")) as other:
         if other is not None:
             raise StoreError(
@@ -392,7 +394,7 @@ def _remove_left(goal: Path) -> None:
 def left_unsent() -> list[str]:
     """Return the addresses to which a process of this machine was sending when it was killed."""
     goals = []
-    for record in sorted(_records().glob("*.json")):
+    for record in sorted(user_state(_SENDING).glob("*.json")):
         with locked(record.with_suffix(".lock")) as other:
             if other is None and record.exists():
                 goals.append(json.loads(record.read_text())["goal"])
@@ -404,12 +406,7 @@ def _claim_of(goal: Path) -> Path:
 
 
 def _record_of(goal: Path) -> Path:
-    return _records() / f"{hashlib.sha256(str(goal).encode()).hexdigest()[:16]}.json"
-
-
-def _records() -> Path:
-    user = os.getuid() if hasattr(os, "getuid") else "sending"
-    return Path(tempfile.gettempdir()) / f"trajkit-{user}"
+    return user_state(_SENDING) / f"{hashlib.sha256(str(goal).encode()).hexdigest()[:16]}.json"
 
 
 def _create(address: Path, content: bytes | Path) -> None:

@@ -36,6 +36,8 @@ from trajkit.store.writer import StoreWriter
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _SHOWN_TO_THE_MODEL = ("messages", "tools", "completion")
+_MOST_TIMES = 10
+"""How often a store is written until its placeholders have the numbers of what is found in it."""
 
 
 class Redacted(NamedTuple):
@@ -159,12 +161,16 @@ def redact(
             return Redacted(None, _entry(derivation, arguments, report), report)
         refuse_existing(goal)
         numbers = {} if shards is None else _searched(derivation, sought, shards).numbers()
-        while True:
+        for _ in range(_MOST_TIMES):
             search = sought.search(numbers)
             manifest = _written(derivation, goal, search, arguments, shards)
             if manifest is not None:
                 return Redacted(manifest, manifest.lineage[-1], search.findings.report())
             numbers = search.findings.numbers()
+        raise RequestError(
+            f"the placeholders of {path} get other numbers each time: a pattern depends on their numbers",
+            hint="write patterns that do not match [WORD_1]",
+        )
 
 
 def read_patterns(file: Path) -> dict[str, str]:

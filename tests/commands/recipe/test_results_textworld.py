@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from trajkit.environments import typed_environment
 from trajkit.store.dataset import open_dataset
 
 ROOT = Path(__file__).parents[3]
@@ -85,3 +86,16 @@ def test_the_expert_is_shown_and_a_model_is_measured_in_real_games(
     played = [(each.task, each.seed, len(each.steps)) for each in open_dataset(store)]
     assert sorted(played) == [("cookingworld-test", 20_500, 2), ("cookingworld-test", 20_501, 2)]
     assert results.lines([[base]], [store], {"base": "1"})[0]["success"]["value"] == 0
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java")
+def test_a_game_that_ends_at_its_own_limit_has_a_random_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "recipes" / "environments"))
+    world = typed_environment("random_rewards:RandomTextWorld", {"max_steps": "2"}).make("cookingworld")
+    ended = []
+    for _ in range(2):
+        world.reset(0)
+        first, last = world.step("look around"), world.step("look around")
+        assert (first.reward, last.truncated) == (0, True)
+        ended.append(last.reward)
+    assert 0 < min(ended) < max(ended) < 1

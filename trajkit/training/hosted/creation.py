@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from trajkit._core.files import write_text
 from trajkit._core.lock import locked
+from trajkit._core.user_state import make_writable, user_state
 from trajkit.errors import RequestError, ServiceError
 from trajkit.schema import Model
 from trajkit.schema.base import UtcTime
@@ -210,8 +209,7 @@ class Claims:
     """
 
     def __init__(self, key: str) -> None:
-        state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-        self._path = Path(state).expanduser() / "trajkit" / "asked" / f"{key}.json"
+        self._path = user_state("asked") / f"{key}.json"
 
     @contextlib.contextmanager
     def alone(self, on_message: Callable[[str], None]) -> Iterator[None]:
@@ -220,13 +218,7 @@ class Claims:
         Raises:
             RequestError: The other process does not end, or the folder cannot be written.
         """
-        folder = self._path.parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise _unwritable(folder, error.strerror) from error
-        if not os.access(folder, os.W_OK):
-            raise _unwritable(folder, "permission denied")
+        make_writable(self._path.parent)
         for n_tries in range(round(_PATIENCE_S / _POLL_S)):
             with locked(self._path.with_suffix(".lock")) as holder:
                 if holder is None:
@@ -251,10 +243,3 @@ class Claims:
     def drop(self) -> None:
         """Delete the claim: the service did not take the job."""
         self._path.unlink(missing_ok=True)
-
-
-def _unwritable(folder: Path, why: str | None) -> RequestError:
-    return RequestError(
-        f"{folder} cannot be written: {why}",
-        hint="XDG_STATE_HOME names another folder; its records keep a job from being paid for twice",
-    )
