@@ -106,7 +106,10 @@ class Workers(Generic[Result]):
         """Let a thread do something, as soon as one is free; what went wrong before is raised here."""
         if len(self._pending) == _N_THREADS:
             self._take_first()
-        self._pending.append(self._pool.submit(work))
+        future: Future[Result] = Future()
+        # pending before it is given: Ctrl-C may come while it is, and what nobody knows of cannot be stopped
+        self._pending.append(future)
+        self._pool.submit(_do, work, future)
 
     def _take_first(self) -> None:
         # it stays pending until it is over: waiting for it may be broken off
@@ -116,10 +119,19 @@ class Workers(Generic[Result]):
 
     def _stop(self) -> None:
         """Stop what runs: again and again, as a query may be just about to begin."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=False)
+        begun = [future for future in self._pending if not future.cancel()]
         until = time.monotonic() + _PATIENCE_S
-        while wait(self._pending, _LOOK_S).not_done and time.monotonic() < until:
+        while wait(begun, _LOOK_S).not_done and time.monotonic() < until:
             self._running.interrupt()
+
+
+def _do(work: Callable[[], Result], future: Future[Result]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
 
 
 def _sum(sizes: list[Size]) -> Size:
