@@ -130,7 +130,7 @@ def _do(work: Callable[[], Result], future: Future[Result]) -> None:
     if future.set_running_or_notify_cancel():
         try:
             future.set_result(work())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whoever takes the result gets it
             future.set_exception(error)
 
 
