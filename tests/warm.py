@@ -114,8 +114,8 @@ def popen(command: list[str], *, cwd: Path, env: dict[str, str], stdout: Any, **
 
 
 def run(command: Sequence[str], *, env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run `python -c PROGRAM` as `subprocess.run` does, forked."""
-    if not _is_forkable(env):
+    """Run a command as `subprocess.run` does, `python -c PROGRAM` forked."""
+    if list(command[:2]) != [sys.executable, "-c"] or not _is_forkable(env):
         return subprocess.run(command, env=env, **options)
     return trajkit(command[2:], Path.cwd(), env, module="-c")
 
