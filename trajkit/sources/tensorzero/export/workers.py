@@ -119,7 +119,7 @@ class Workers(Generic[Result]):
 
     def _stop(self) -> None:
         """Stop what runs: again and again, as a query may be just about to begin."""
-        self._pool.shutdown(wait=False)
+        self._pool.shutdown(wait=False, cancel_futures=True)
         begun = [future for future in self._pending if not future.cancel()]
         until = time.monotonic() + _PATIENCE_S
         while wait(begun, _LOOK_S).not_done and time.monotonic() < until:
