@@ -22,17 +22,17 @@ CODE = "from tests.training.rl.worlds import Letters as World, talk as agent\n"
 
 def test_a_job_does_not_go_on_with_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("changing_world.py").write_text(CODE)
-    Path("changing_agent.py").write_text(CODE)
-    world = WorldRecipe(env="changing_world:World", policy="changing_agent:agent", max_new_tokens=1, history=0)
+    Path("new_world.py").write_text(CODE)
+    Path("new_agent.py").write_text(CODE)
+    world = WorldRecipe(env="new_world:World", policy="new_agent:agent", max_new_tokens=1, history=0)
     recipe = RlRecipe(play=world, lora=LoraRecipe(r=2), iterations=1, seeds_per_iteration=2, num_threads=1)
     request, runs = RlRequest(base=make_tiny(tmp_path / "tiny"), recipe=recipe), Runs(tmp_path / "runs")
     assert prepare_rl(request, runs, name="job").is_new
-    Path("changing_agent.py").write_text(CODE + "# another agent\n")
+    Path("new_agent.py").write_text(CODE + "# another agent\n")
     assert work(runs, "job") == 1
-    assert "changing_agent:agent has changed since this job was prepared" in str(runs.load("job").error)
+    assert "new_agent:agent has changed since this job was prepared" in str(runs.load("job").error)
     assert prepare_rl(request, runs).is_new
-    Path("changing_agent.py").write_text(CODE)
+    Path("new_agent.py").write_text(CODE)
     assert not prepare_rl(request, runs).is_new
     assert work(runs, "job") == 0
 
