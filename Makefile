@@ -24,7 +24,7 @@ SYSTEM_PACKAGES := procps:ps postgresql:postgres chromium:chromium default-jre-h
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo loop check test test-all lint bench docs site system clean
+.PHONY: help install demo loop check test test-all ready read lint bench docs site system clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -47,12 +47,19 @@ loop: $(INSTALLED) ## A tiny model gets better by its own good episodes and then
 check: lint ## Lint, then the tests of the folders that start no service (about three minutes)
 	$(PYTEST) -m 'not gpu and not full' $(QUICK)
 
-test: lint system ## What CI runs: lint, then every test but those of a GPU and the full matrices
+test: ready ## What CI runs: lint, then every test but those of a GPU and the full matrices
 	$(PYTEST) -m 'not gpu and not full'
 
 test-all: export TRAJKIT_FUZZ := 40
-test-all: lint system ## Before a release: lint, then every test that needs no GPU, the full matrices too
+test-all: ready ## Before a release: lint, then every test that needs no GPU, the full matrices too
 	$(PYTEST) -m 'not gpu'
+
+# The slow part of lint uses one core. Reading all tests on another one compiles them, and what they import, for all workers.
+ready:
+	@$(MAKE) --no-print-directory -j3 --output-sync=line lint system read
+
+read: $(INSTALLED)
+	@$(BIN)/python -m pytest --collect-only -qq -m 'not gpu' >/dev/null || true  # pytest itself will say what is wrong
 
 lint: $(INSTALLED) ## Style, types, layers and spelling
 	$(BIN)/ruff check $(SOURCES)
