@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -11,6 +13,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -120,6 +123,40 @@ def run(command: Sequence[str], *, env: dict[str, str], **options: Any) -> subpr
     return trajkit(command[2:], Path.cwd(), env, module="-c")
 
 
+def with_tables() -> Any:
+    """The class `ClickHouse` with TensorZero's tables in each new folder: copied; to make them takes 5 s."""
+    from trajkit.stack import clickhouse
+
+    class WithTables(clickhouse.ClickHouse):
+        @classmethod
+        def start(cls, folder: Path, **options: Any) -> Any:
+            if not folder.exists():
+                shutil.copytree(_tables(Path(_address()).parent), folder, symlinks=True)
+            return super().start(folder, **options)
+
+    return WithTables
+
+
+def _tables(home: Path) -> Path:
+    """A data folder with the tables, which all processes of a run of the tests share."""
+    from trajkit.stack import clickhouse, gateway, gateway_config, local
+
+    made, mark = home / "tables", home / "tables" / clickhouse.MARK
+    with (home / "tables.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            config = gateway_config.prepare_config(
+                local.recipe_config(), home / "config", model_url="http://none"
+            )
+            database = clickhouse.ClickHouse.start(made)
+            try:
+                asyncio.run(gateway.create_schema(config, database.secret_url))
+            finally:
+                database.stop()
+            mark.write_text(json.dumps(json.loads(mark.read_text()) | {"port": 0, "process": None}))
+    return made
+
+
 def _is_forkable(environment: Mapping[str, str]) -> bool:
     return not any(name.startswith("HF_") for name in environment)  # they are read at an import
 
@@ -199,7 +236,7 @@ def _import(address: str) -> None:
     from trajkit._core.memory import prefer_little_memory
     from trajkit.commands.catalog import COMMANDS, load
     from trajkit.registry import check
-    from trajkit.stack import process
+    from trajkit.stack import local, process
 
     prefer_little_memory()
     for name in COMMANDS:
@@ -208,6 +245,7 @@ def _import(address: str) -> None:
         importlib.import_module(name)
     globals()["_address"] = lambda: address
     process.subprocess = check.subprocess = forking()  # type: ignore[attr-defined]
+    local.ClickHouse = with_tables()  # type: ignore[misc]
     gc.collect()
     gc.freeze()  # what is collected in a fork would be copied first
 

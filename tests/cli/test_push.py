@@ -184,7 +184,7 @@ IN_FILES = ("finish_reason", "initial_state_hash", "mask_reason", "metric", "met
                 {place},
                 TOKEN_OF_GITHUB,
                 id=place,
-                marks=() if place in ("metric", "split") else pytest.mark.full,
+                marks=() if place == "metric" else pytest.mark.full,
             )
             for place in (*IN_FILES, "split")
         ),

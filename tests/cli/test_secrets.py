@@ -120,7 +120,7 @@ def test_an_error_that_repeats_the_key_shows_and_keeps_it_nowhere(
         assert done.returncode != 0
         assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
         assert_absent(KEY, everything(tmp_path, done))
-        if not debug:
+        if name == "message" and not debug:
             address = server.url.replace("://", f"://me:{PASSWORD}@")
             again = trajkit_here(tmp_path, *ROLLOUT, "--new-run", "--model-url", address, OPENAI_API_KEY=KEY)
             assert again.returncode != 0
@@ -210,7 +210,7 @@ steps:
             ("source = 'http://me:s3cr3t-of-mine@127.0.0.1:x1/db'", "s3cr3t-of-mine"),
             ("[[reserved]]\nenv = 'babyai'\ntasks = 'hunter2-hunter2'", "hunter2-hunter2"),
         ],
-        4,
+        2,
     ),
 )
 def test_a_value_of_the_project_file_is_in_no_traceback(tmp_path: Path, line: str, secret: str) -> None:
@@ -295,12 +295,12 @@ def test_an_address_with_a_password_is_written_nowhere(tmp_path: Path) -> None:
         ["serve", "sample:tiny-base", "--api-key-location", address],
     ):
         given = {"TENSORZERO_GATEWAY_URL": address, "OPENAI_API_KEY": KEY}
+        runs = [(trajkit_here, command), (trajkit, ["--debug", *command])]
         if command[0] == "push":  # a process with these cannot be forked
             given |= {"HF_ENDPOINT": address, "HF_TOKEN": "hf_0123456789"}
-        for done in (
-            trajkit_here(tmp_path, *command, **given),
-            trajkit(tmp_path, "--debug", *command, **given),
-        ):
+            del runs[1]
+        for call, words in runs:
+            done = call(tmp_path, *words, **given)
             assert done.returncode != 0, command
             assert "p4ss" not in everything(tmp_path, done), command
 

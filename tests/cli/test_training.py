@@ -53,7 +53,7 @@ def test_evaluation_episodes_of_the_store_are_neither_learned_nor_measured(
 
 @pytest.mark.parametrize(
     "asked",
-    ["sft local --model sample:tiny-base", "sft local --model no", "sft openai", "kto local --model no"],
+    ["sft local --model sample:tiny-base", "sft local --model no", "kto local --model no"],
 )
 def test_a_dry_run_and_a_wrong_model_leave_no_store(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # the library reads the variable of this name when it is imported, and asks again for 20 s where no Hub is

@@ -30,6 +30,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     subprocess.run([BIN / "trajkit", "down", "--delete-data"], cwd=tmp_path, check=False, capture_output=True)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(400)
 def test_from_tensorzero_to_a_tuned_variant(folder: Path) -> None:
     shutil.copytree(ROOT / "recipes" / "babyai", folder, dirs_exist_ok=True)

@@ -38,6 +38,7 @@ def elsewhere(
     stack = local_stack(stack_folder)
     database = ClickHouse.find(stack_folder / ".trajkit" / "stack" / "clickhouse")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("trajkit.rollouts.calling._FIRST_WAIT_S", 0.05)
     started = []
 
     def start(*, knows_database: bool = True, **options):
@@ -102,7 +103,7 @@ def test_rows_that_only_come_late_are_waited_for(elsewhere, capsys, http_gateway
     ask, late = gateway.ask, []
 
     def slowly(sql: str) -> None:
-        timer = threading.Timer(1.0, ask, [sql])
+        timer = threading.Timer(0.4, ask, [sql])
         late.append(timer)
         timer.start()
 
@@ -140,7 +141,7 @@ def test_a_gateway_that_dies_in_the_middle_of_many_requests_and_comes_back_loses
         while gateway.n["inference"] < n_episodes + 10:
             time.sleep(0.005)
         gateway.die()
-        time.sleep(1)
+        time.sleep(0.3)
         gateway.start()
 
     failing = threading.Thread(target=fail)

@@ -36,8 +36,11 @@ def faulty() -> ModuleType:
 
 
 @pytest.fixture
-def failing(faulty: ModuleType, config_for: Callable[[str], Path]) -> Iterator[Callable[..., Path]]:
+def failing(
+    faulty: ModuleType, config_for: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Path]]:
     """The configuration of a model server that fails in a way, at the first of each so many requests."""
+    monkeypatch.setattr("trajkit.rollouts.calling._FIRST_WAIT_S", 0.05)
     servers = []
 
     def config(mode: str, *, every: int = 1) -> Path:

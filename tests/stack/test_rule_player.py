@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.environments.babyai import TASKS, BabyAI
 from trajkit.stack.rule_player import ACTIONS, Past, play
 
@@ -117,13 +118,16 @@ def test_the_same_question_has_the_same_answer() -> None:
 
 @pytest.mark.parametrize(
     ("task", "low", "high"),
-    [
-        ("goto", 0.5, 0.95),
-        ("pickup", 0.5, 0.95),
-        ("open", 0.1, 0.9),
-        ("putnext", 0.1, 0.9),
-        ("pick_up_seq_go_to", 0.1, 0.9),
-    ],
+    daily(
+        [
+            ("goto", 0.5, 0.95),
+            ("open", 0.1, 0.9),
+            ("pickup", 0.5, 0.95),
+            ("putnext", 0.1, 0.9),
+            ("pick_up_seq_go_to", 0.1, 0.9),
+        ],
+        2,
+    ),
 )
 def test_it_plays_between_random_and_expert(task: str, low: float, high: float) -> None:
     assert low <= solved(task, n_seeds=40, n_history=0, mistakes=0.24) <= high

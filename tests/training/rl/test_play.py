@@ -24,7 +24,9 @@ def test_a_job_does_not_go_on_with_other_code(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     Path("changing_world.py").write_text(CODE)
     Path("changing_agent.py").write_text(CODE)
-    world = WorldRecipe(env="changing_world:World", policy="changing_agent:agent", max_new_tokens=1, history=0)
+    world = WorldRecipe(
+        env="changing_world:World", policy="changing_agent:agent", max_new_tokens=1, history=0
+    )
     recipe = RlRecipe(play=world, lora=LoraRecipe(r=2), iterations=1, seeds_per_iteration=2, num_threads=1)
     request, runs = RlRequest(base=make_tiny(tmp_path / "tiny"), recipe=recipe), Runs(tmp_path / "runs")
     assert prepare_rl(request, runs, name="job").is_new
