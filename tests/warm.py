@@ -43,17 +43,6 @@ def trajkit(
     module: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command, or a module, in a folder; `is_together` puts both of its streams into `stdout`."""
-    if not _is_forkable(environment):
-        program = [_BIN / "trajkit"] if module is None else [sys.executable, "-m", module]
-        return subprocess.run(
-            [*program, *arguments],
-            cwd=folder,
-            env=environment,
-            text=True,
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if is_together else subprocess.PIPE,
-        )
     with tempfile.TemporaryDirectory() as goal:
         out = Path(goal, "out")
         err = out if is_together else Path(goal, "err")
@@ -111,14 +100,14 @@ class Forked:
 def popen(command: list[str], *, cwd: Path, env: dict[str, str], stdout: Any, **options: Any) -> Any:
     """Start `python -m MODULE` as `subprocess.Popen` does, forked when it is one of MODULES."""
     _, _, module, *arguments = command
-    if module not in MODULES or not _is_forkable(env):
+    if module not in MODULES:
         return subprocess.Popen(command, cwd=cwd, env=env, stdout=stdout, **options)
     return Forked(module, arguments, cwd, env, ("/dev/null", stdout.name, stdout.name))
 
 
 def run(command: Sequence[str], *, env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command as `subprocess.run` does, `python -c PROGRAM` forked."""
-    if list(command[:2]) != [sys.executable, "-c"] or not _is_forkable(env):
+    if list(command[:2]) != [sys.executable, "-c"]:
         return subprocess.run(command, env=env, **options)
     return trajkit(command[2:], Path.cwd(), env, module="-c")
 
@@ -141,24 +130,21 @@ def _tables(home: Path) -> Path:
     """A data folder with the tables, which all processes of a run of the tests share."""
     from trajkit.stack import clickhouse, gateway, gateway_config, local
 
-    made, mark = home / "tables", home / "tables" / clickhouse.MARK
+    made, new = home / "tables", home / "new"
     with (home / "tables.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
-            config = gateway_config.prepare_config(
-                local.recipe_config(), home / "config", model_url="http://none"
-            )
-            database = clickhouse.ClickHouse.start(made)
+            source = local.recipe_config()
+            config = gateway_config.prepare_config(source, home / "config", model_url="http://none")
+            database = clickhouse.ClickHouse.start(new)
             try:
                 asyncio.run(gateway.create_schema(config, database.secret_url))
             finally:
                 database.stop()
+            mark = new / clickhouse.MARK
             mark.write_text(json.dumps(json.loads(mark.read_text()) | {"port": 0, "process": None}))
+            new.rename(made)
     return made
-
-
-def _is_forkable(environment: Mapping[str, str]) -> bool:
-    return not any(name.startswith("HF_") for name in environment)  # they are read at an import
 
 
 def share() -> None:
@@ -225,6 +211,7 @@ def _begin(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    importlib.reload(importlib.import_module("huggingface_hub.constants"))  # it reads them at its import
     if module is not None:
         sys.path[0] = folder
         sys.modules.pop(module, None)

@@ -187,17 +187,8 @@ def test_a_model_that_is_down_ends_the_run_with_code_4(in_stack_folder, tmp_path
 def test_ctrl_c_leaves_feedback_of_finished_episodes_only_and_no_store(
     in_stack_folder, ask, tmp_path_factory
 ):
-    command = [
-        "rollout",
-        "babyai",
-        "--variant",
-        "history_and_reasoning",
-        "--task",
-        "goto",
-        "--max-steps",
-        "4",
-    ]
-    command += ["--episodes", "100", "--concurrency", "8", "--json", "-o", "store"]
+    command = ["rollout", "babyai", "--variant", "history", "--task", "goto", "--json"]
+    command += ["--max-steps", "4", "--episodes", "100", "--concurrency", "8", "-o", "store"]
     streams = [tmp_path_factory.mktemp("streams") / name for name in ("out", "err")]
     for each in streams:
         each.touch()

@@ -321,6 +321,7 @@ def test_weights_of_good_and_bad_answers_count(
     assert found["desirable"] > found["undesirable"]
 
 
+@pytest.mark.full
 def test_every_weight_can_be_trained_against_the_model_as_it_was(
     train: Callable[..., PreferenceTrained], tmp_path: Path
 ) -> None:
