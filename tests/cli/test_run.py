@@ -266,7 +266,7 @@ def test_no_step_writes_over_the_record_of_its_run(
 
 
 @pytest.mark.parametrize(
-    "manifest", daily([None, "[" * 100_000, '{"digest": "abc"}', '{"digest": 5}', "\0"], 2)
+    "manifest", daily(["[" * 100_000, None, '{"digest": "abc"}', '{"digest": 5}', "\0"], 1)
 )
 def test_any_folder_may_be_a_file_of_a_recipe(manifest: str | None, recipe: Path) -> None:
     Path("mine").mkdir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import html
-import importlib.util
 import io
 import itertools
 import json
@@ -24,16 +23,11 @@ import pytest
 from tests import warm
 from tests.cli.jobs import an_episode
 from tests.matrix import daily
+from tests.rollouts.loopback import Reply, refused, said, serve
 from trajkit.cli.main import run
 from trajkit.store.writer import write_episodes
 
 ROOT = Path(__file__).parents[2]
-_spec = importlib.util.spec_from_file_location("loopback", ROOT / "tests" / "rollouts" / "loopback.py")
-assert _spec is not None
-assert _spec.loader is not None
-loopback = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(loopback)
-Reply, said, refused, serve = loopback.Reply, loopback.said, loopback.refused, loopback.serve
 
 KEY = "sk-it's-\"a\\key<0123456789"
 PASSWORD = "p4ss:w%C3%B6rd"

@@ -107,6 +107,7 @@ def test_every_command_explains_itself_with_only_the_core(narrow, tmp_path):
     assert typed.stdout.startswith("Usage: trajkit export ")
 
 
+@pytest.mark.full
 def test_the_sample_is_described_with_only_the_core(narrow, tmp_path):
     done = run(narrow, tmp_path, "info", "sample:babyai", "--json")
     assert done.returncode == 0, done.stderr

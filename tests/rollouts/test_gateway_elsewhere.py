@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rollouts.http_gateway import HttpGateway
 from trajkit.cli.main import run as run_command
 from trajkit.errors import ServiceError
 from trajkit.rollouts.faults import FaultKind
@@ -21,19 +21,8 @@ from trajkit.stack.state import local_stack
 ARGUMENTS = ["rollout", "babyai", "--task", "goto", "--variant", "history", "--max-steps", "4", "--yes"]
 
 
-@pytest.fixture(scope="module")
-def http_gateway():
-    path = Path(__file__).with_name("http_gateway.py")
-    spec = importlib.util.spec_from_file_location("http_gateway", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.HttpGateway
-
-
 @pytest.fixture
-def elsewhere(
-    http_gateway, stack_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable]:
+def elsewhere(stack_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable]:
     """Starts a gateway elsewhere, on the stack's database, and works in an empty folder."""
     stack = local_stack(stack_folder)
     database = ClickHouse.find(stack_folder / ".trajkit" / "stack" / "clickhouse")
@@ -42,7 +31,7 @@ def elsewhere(
     started = []
 
     def start(*, knows_database: bool = True, **options):
-        started.append(http_gateway(database.ask, **options))
+        started.append(HttpGateway(database.ask, **options))
         monkeypatch.setenv("TENSORZERO_GATEWAY_URL", started[-1].url)
         if knows_database:
             monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", stack.clickhouse_url.get_secret_value())
@@ -90,7 +79,7 @@ def test_rows_that_were_lost_in_silence_are_reported_by_episode_with_code_1(
     assert f"{len(spoiled)} episodes of 6 lost rows" in said
 
 
-def test_rows_that_only_come_late_are_waited_for(elsewhere, capsys, http_gateway) -> None:
+def test_rows_that_only_come_late_are_waited_for(elsewhere, capsys) -> None:
     gateway = elsewhere()
     ask, late = gateway.ask, []
 

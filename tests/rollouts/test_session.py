@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from tests.matrix import daily
+from tests.stack import faulty_server
 from trajkit.environments import environment_info
 from trajkit.errors import ConfigError, RequestError, ServiceError, StoreError
 from trajkit.rollouts.faults import FaultKind
@@ -24,27 +23,16 @@ from trajkit.sources.tensorzero.export.prompts import Sent
 from trajkit.store.reader import open_store
 
 
-@pytest.fixture(scope="module")
-def faulty() -> ModuleType:
-    path = Path(__file__).parents[1] / "stack" / "faulty_server.py"
-    spec = importlib.util.spec_from_file_location("faulty_server", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def failing(
-    faulty: ModuleType, config_for: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    config_for: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Path]]:
     """The configuration of a model server that fails in a way, at the first of each so many requests."""
     monkeypatch.setattr("trajkit.rollouts.calling._FIRST_WAIT_S", 0.05)
     servers = []
 
     def config(mode: str, *, every: int = 1) -> Path:
-        servers.append(faulty.start(mode, every))
+        servers.append(faulty_server.start(mode, every))
         return config_for(servers[-1].url)
 
     yield config

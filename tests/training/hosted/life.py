@@ -12,7 +12,7 @@ import pytest
 
 from trajkit.curation.split import split
 from trajkit.store.dataset import open_dataset
-from trajkit.training.hosted import launch
+from trajkit.training.hosted import creation, launch
 from trajkit.training.hosted.prepare import HostedRequest, prepare
 from trajkit.training.hosted.service import Order, Service
 from trajkit.training.runs import Runs
@@ -69,5 +69,6 @@ def order(base: str, training_file: str, **about: Any) -> Order:
 
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask again at once."""
+    monkeypatch.setattr(creation, "FIRST_LOOK_S", 0.01)
     monkeypatch.setattr(launch, "FIRST_POLL_S", 0.01)
     monkeypatch.setattr(launch, "LONGEST_POLL_S", 0.01)

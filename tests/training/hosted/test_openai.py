@@ -173,7 +173,6 @@ FAILURES = [
 ]
 
 
-# of those with the same way out one
 @pytest.mark.parametrize(("code", "text", "way_out"), daily(FAILURES, [FAILURES[n] for n in (0, 1, 7)]))
 def test_a_failed_job_says_why_and_what_to_do_and_leaves_no_file_there(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str], code: str | None, text: str, way_out: str
