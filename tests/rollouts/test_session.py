@@ -56,8 +56,8 @@ def all_are_kept(played, ask):
 
 @pytest.mark.timeout(900)
 def test_all_of_many_inferences_at_once_are_kept(everything, ask):
-    assert len(everything.played) == 5
-    assert len(everything.steps) > 100
+    assert len(everything.played) == 3
+    assert len(everything.steps) > 70
     all_are_kept(everything.played, ask)
 
 
@@ -112,7 +112,7 @@ def test_the_feedback_is_what_the_environment_said(everything, ask):
 
 
 def test_a_run_has_successes_failures_and_invalid_answers_that_became_the_default(everything):
-    assert 0 < sum(one.outcome == Outcome.SUCCESS for one in everything.played) < 5
+    assert 0 < sum(one.outcome == Outcome.SUCCESS for one in everything.played) < 3
     invalid = [step for _, step in everything.steps if not step.result.action_valid]
     assert invalid
     assert {step.result.action_executed for step in invalid} == {"go forward"}
@@ -137,7 +137,7 @@ def test_an_agent_is_told_of_its_history_and_of_its_invalid_answers(everything):
 
 
 def test_the_input_is_the_one_that_the_gateway_keeps(everything, ask):
-    _, step = everything.steps[100]
+    _, step = everything.steps[70]
     ((kept,),) = ask(
         "SELECT base64Encode(input) FROM tensorzero.JsonInference "
         f"WHERE id = '{step.choice.answer.inference_id}'"
@@ -227,7 +227,7 @@ def test_a_model_that_asks_for_fewer_requests_gets_fewer_and_then_as_many_as_bef
             tasks=("goto",),
             variants=("history",),
             seeds="0:8",
-            max_steps=6,
+            max_steps=4,
             concurrency=8,
             retries=9,
             config_file=failing("429", every=8),

@@ -55,13 +55,13 @@ def test_every_row_is_there_when_the_answer_is(config: Path, database: ClickHous
                     variant_name="baseline",
                     input={"system": {"mission": "go to the red ball"}, "messages": [message]},
                 )
-                for _ in range(40)
+                for _ in range(20)
             ]
             return [str(answer.inference_id) for answer in await asyncio.gather(*calls)]
 
     ids = asyncio.run(play())
     found = database.ask(f"SELECT count() FROM tensorzero.JsonInference WHERE toString(id) IN {tuple(ids)}")
-    assert found == "40\n"
+    assert found == "20\n"
 
 
 def test_what_happens_inside_the_block_is_not_taken_for_a_failure_to_open(
