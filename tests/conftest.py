@@ -35,6 +35,7 @@ def _services_are_forked() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("stack.process", "registry.check"):
             patch.setattr(f"trajkit.{name}.subprocess", warm.forking())
+        patch.setattr("trajkit.stack.local.ClickHouse", warm.with_tables())
         yield
 
 

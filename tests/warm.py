@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -11,6 +13,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -40,17 +43,6 @@ def trajkit(
     module: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command, or a module, in a folder; `is_together` puts both of its streams into `stdout`."""
-    if not _is_forkable(environment):
-        program = [_BIN / "trajkit"] if module is None else [sys.executable, "-m", module]
-        return subprocess.run(
-            [*program, *arguments],
-            cwd=folder,
-            env=environment,
-            text=True,
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if is_together else subprocess.PIPE,
-        )
     with tempfile.TemporaryDirectory() as goal:
         out = Path(goal, "out")
         err = out if is_together else Path(goal, "err")
@@ -108,20 +100,51 @@ class Forked:
 def popen(command: list[str], *, cwd: Path, env: dict[str, str], stdout: Any, **options: Any) -> Any:
     """Start `python -m MODULE` as `subprocess.Popen` does, forked when it is one of MODULES."""
     _, _, module, *arguments = command
-    if module not in MODULES or not _is_forkable(env):
+    if module not in MODULES:
         return subprocess.Popen(command, cwd=cwd, env=env, stdout=stdout, **options)
     return Forked(module, arguments, cwd, env, ("/dev/null", stdout.name, stdout.name))
 
 
 def run(command: Sequence[str], *, env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command as `subprocess.run` does, `python -c PROGRAM` forked."""
-    if list(command[:2]) != [sys.executable, "-c"] or not _is_forkable(env):
+    if list(command[:2]) != [sys.executable, "-c"]:
         return subprocess.run(command, env=env, **options)
     return trajkit(command[2:], Path.cwd(), env, module="-c")
 
 
-def _is_forkable(environment: Mapping[str, str]) -> bool:
-    return not any(name.startswith("HF_") for name in environment)  # they are read at an import
+def with_tables() -> Any:
+    """The class `ClickHouse` with TensorZero's tables in each new folder: copied; to make them takes 5 s."""
+    from trajkit.stack import clickhouse
+
+    class WithTables(clickhouse.ClickHouse):
+        @classmethod
+        def start(cls, folder: Path, **options: Any) -> Any:
+            if not folder.exists():
+                shutil.copytree(_tables(Path(_address()).parent), folder, symlinks=True)
+            return super().start(folder, **options)
+
+    return WithTables
+
+
+def _tables(home: Path) -> Path:
+    """A data folder with the tables, which all processes of a run of the tests share."""
+    from trajkit.stack import clickhouse, gateway, gateway_config, local
+
+    made, new = home / "tables", home / "new"
+    with (home / "tables.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            source = local.recipe_config()
+            config = gateway_config.prepare_config(source, home / "config", model_url="http://none")
+            database = clickhouse.ClickHouse.start(new)
+            try:
+                asyncio.run(gateway.create_schema(config, database.secret_url))
+            finally:
+                database.stop()
+            mark = new / clickhouse.MARK
+            mark.write_text(json.dumps(json.loads(mark.read_text()) | {"port": 0, "process": None}))
+            new.rename(made)
+    return made
 
 
 def share() -> None:
@@ -188,6 +211,7 @@ def _begin(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    importlib.reload(importlib.import_module("huggingface_hub.constants"))  # it reads them at its import
     if module is not None:
         sys.path[0] = folder
         sys.modules.pop(module, None)
@@ -199,7 +223,7 @@ def _import(address: str) -> None:
     from trajkit._core.memory import prefer_little_memory
     from trajkit.commands.catalog import COMMANDS, load
     from trajkit.registry import check
-    from trajkit.stack import process
+    from trajkit.stack import local, process
 
     prefer_little_memory()
     for name in COMMANDS:
@@ -208,6 +232,7 @@ def _import(address: str) -> None:
         importlib.import_module(name)
     globals()["_address"] = lambda: address
     process.subprocess = check.subprocess = forking()  # type: ignore[attr-defined]
+    local.ClickHouse = with_tables()  # type: ignore[misc]
     gc.collect()
     gc.freeze()  # what is collected in a fork would be copied first
 

@@ -184,12 +184,12 @@ def test_a_server_that_dies_in_the_middle_costs_no_episode_and_doubles_none(
     ask: Callable[[str], str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lives_until = [7]
+    lives_until = [4]
 
     def answer(body: dict[str, Any], n: int) -> Reply:
         return GO if n < lives_until[0] else Reply(None)
 
-    command = ["--variants", "baseline,history", "--seeds", "200:206", "--task", "goto", "--max-steps", "2"]
+    command = ["--variants", "baseline,history", "--seeds", "200:204", "--task", "goto", "--max-steps", "2"]
     command += [*own_model(answer), "--retries", "0", "--concurrency", "2", "-o", "stores/died"]
     assert run(["evaluate", "babyai", *command]) == 4
     printed = capsys.readouterr()
@@ -198,15 +198,15 @@ def test_a_server_that_dies_in_the_middle_costs_no_episode_and_doubles_none(
 
     lives_until[0] = 10_000
     document = evaluated(capsys, *command)
-    assert [(group["n_episodes"], group["n_missing"]) for group in document["groups"]] == [(6, 0), (6, 0)]
+    assert [(group["n_episodes"], group["n_missing"]) for group in document["groups"]] == [(4, 0), (4, 0)]
     episodes = list(open_dataset("stores/died"))
     played = {((one.origin or {})["policy"], one.seed) for one in episodes}
-    assert len(episodes) == len(played) == 12
+    assert len(episodes) == len(played) == 8
     feedback = ask(
         "SELECT count(), uniqExact(target_id) FROM tensorzero.FloatMetricFeedback "
         f"WHERE metric_name = 'episode_return' AND tags['trajkit.run'] = '{document['run']}'"
     )
-    assert feedback.split() == ["12", "12"]
+    assert feedback.split() == ["8", "8"]
 
 
 def test_a_model_that_answers_only_garbage_finishes_and_is_reported_as_such(
@@ -231,7 +231,7 @@ def test_a_model_that_answers_only_garbage_finishes_and_is_reported_as_such(
 
 @pytest.mark.usefixtures("elsewhere")
 def test_models_of_this_machine_are_compared_without_a_gateway(capsys: pytest.CaptureFixture[str]) -> None:
-    command = (*TWICE, *PROMPTS, *SHORT, "--seeds", "200:202")
+    command = (*TWICE, *PROMPTS, *SHORT, "--seeds", "200:201")
     document = evaluated(capsys, *command, "--decoding", "greedy", "--decoding", "temperature=1", "-o", "out")
     groups = [(group["variant"], group["decoding"]) for group in document["groups"]]
     ways = ("greedy", "temperature=1")
@@ -243,7 +243,7 @@ def test_models_of_this_machine_are_compared_without_a_gateway(capsys: pytest.Ca
         (f"base, {way}", f"again, {way}", 0.0) for way in ways
     ]
     episodes = list(open_dataset("out"))
-    assert len(episodes) == 8
+    assert len(episodes) == 4
     step = episodes[0].steps[0]
     assert (step.function_name, step.model_name) == ("act", "sample:tiny-base")
     assert step.messages is not None

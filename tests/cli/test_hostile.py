@@ -182,7 +182,7 @@ def test_no_command_prints_control_characters_of_a_hostile_store(
             ["merge", "-o", f"out {NASTY}"],
             ["report", "--metric", NASTY],
         ],
-        4,
+        2,
     ),
     ids=lambda words: repr(" ".join(words))[:40],
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.matrix import daily
 from trajkit._core.files import sha256_file
 from trajkit.cli import main
@@ -45,10 +45,8 @@ _VERBS = {
 def killed_between(words: list[str], folder: Path) -> None:
     """Run a command that SIGKILL ends when one of its two things has its name."""
     folder.mkdir()
-    child = subprocess.run(
-        [sys.executable, "-c", _CHILD, *words], cwd=folder, capture_output=True, check=False
-    )
-    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+    child = warm.trajkit([_CHILD, *words], folder, dict(os.environ), module="-c")
+    assert child.returncode == -signal.SIGKILL, child.stderr
 
 
 def contents(folder: Path) -> dict[str, str]:

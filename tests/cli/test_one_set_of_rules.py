@@ -180,7 +180,7 @@ def test_a_format_that_learns_every_answer_names_what_carries_conversations(
 
 
 @pytest.mark.parametrize("options", [(), ("--skip-bad",)])
-@pytest.mark.parametrize("form", ["trl-messages", "vertex"])
+@pytest.mark.parametrize("form", daily(["trl-messages", "vertex"], 1))
 def test_conversations_become_rows_of_episodes_where_no_unit_was_given(
     form: str,
     options: tuple[str, ...],

@@ -184,7 +184,7 @@ IN_FILES = ("finish_reason", "initial_state_hash", "mask_reason", "metric", "met
                 {place},
                 TOKEN_OF_GITHUB,
                 id=place,
-                marks=() if place in ("metric", "split") else pytest.mark.full,
+                marks=() if place == "metric" else pytest.mark.full,
             )
             for place in (*IN_FILES, "split")
         ),
@@ -289,33 +289,25 @@ def test_what_cannot_be_is_told_before_the_hub_is_asked_for_anything_else(
     assert not standin.repositories
 
 
-def test_a_model_is_sent_with_its_card(
+def test_a_model_is_sent_with_its_card_unless_there_are_secrets_in_its_files(
     standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    mail = "joe.doe" + "@corp.io"
     shutil.copytree(model_path("sample:tiny-base"), tmp_path / "model")
-    assert run(["push", "model", "tester/tiny", "--base", "org/base", "--license", "mit", "--yes"]) == 0
+    (tmp_path / "model" / "notes.md").write_text(f"# mine\n\nWrite to {mail}.\n")
+    asked = ["push", "model", "tester/tiny", "--base", "org/base", "--license", "mit", "--yes"]
+    assert run(asked) == 1
+    shown = capsys.readouterr().err
+    assert "secrets: files: 1 email in notes.md" in shown
+    assert mail not in shown
+    assert not standin.repositories
+    assert run([*asked, "--allow-findings"]) == 0
     assert capsys.readouterr().out.startswith(f"{standin.url}/tester/tiny  commit ")
     repository = standin.repositories["model", "tester/tiny"]
     assert repository.private
     assert "base_model: org/base" in standin.file("model", "tester/tiny", "README.md").decode()
     sent = next(path for path in repository.commits[-1].files if path.endswith(".safetensors"))
     assert standin.file("model", "tester/tiny", sent) == (tmp_path / "model" / sent).read_bytes()
-
-
-def test_secrets_in_a_models_files_stop_it(
-    standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    mail = "joe.doe" + "@corp.io"
-    shutil.copytree(model_path("sample:tiny-base"), tmp_path / "model")
-    (tmp_path / "model" / "README.md").write_text(f"# mine\n\nWrite to {mail}.\n")
-    asked = ["push", "model", "tester/tiny", "--base", "org/base", "--yes"]
-    assert run(asked) == 1
-    shown = capsys.readouterr().err
-    assert "secrets: files: 1 email in README.md" in shown
-    assert mail not in shown
-    assert not standin.repositories
-    assert run([*asked, "--allow-findings"]) == 0
-    assert standin.repositories["model", "tester/tiny"].private
 
 
 # what betterleaks and gitleaks do with standard input, with one rule

@@ -101,7 +101,7 @@ def test_nothing_is_called_before_a_yes_and_a_key(
 def test_it_learns_at_the_service_and_goes_on_after_a_failure(
     service: TinkerStandIn, base: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ("--iterations", "4", "--eval-every", "2", "--keep-rollouts", "--yes")
+    options = ("--iterations", "4", "--eval-every", "2", "--keep-rollouts", "--num-generations", "4", "--yes")
     service.fails_after = 2
     assert rl(service, base, *options) == 1
     assert "the model is out of order" in key_is_nowhere(capsys)
@@ -125,7 +125,7 @@ def test_it_learns_at_the_service_and_goes_on_after_a_failure(
     assert "Held-out seeds" in page
     assert "Entropy" in page
     stores = [open_dataset(path) for path in sorted((Path("runs") / made.job_id / "rollouts").iterdir())]
-    assert [store.store.manifest.counts.n_episodes for store in stores] == [24] * 4
+    assert [store.store.manifest.counts.n_episodes for store in stores] == [16] * 4
     prompt = next(iter(stores[0])).steps[0].prompt_token_ids
     assert prompt is not None
     trained, _ = list(service.models.values())[-1]

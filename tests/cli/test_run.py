@@ -87,11 +87,11 @@ def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
     monkeypatch.setattr(launch, "LONGEST_POLL_S", 0.02)
     small = {
         **dict.fromkeys(("held_out.task", "played.task", "evaluated.task"), "goto"),
-        "played.seeds": "0:8",
+        "played.seeds": "0:6",
         "played.max_steps": "20",
         "sides.ratio": "train=0.6,val=0.4",
         "evaluated.seeds": "200:202",
-        "evaluated.max_steps": "4",
+        "evaluated.max_steps": "2",
         "tuned.tokenizer": "estimate",
         "tuned.profile": "openai",
     }
@@ -115,13 +115,13 @@ def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
     assert registered("run")["model"] == TUNED
     good, evaluated = (list(open_dataset(f"run/{name}")) for name in ("good", "evaluated"))
     assert good
-    assert {episode.seed for episode in good} <= set(range(8))
+    assert {episode.seed for episode in good} <= set(range(6))
     assert all(episode.metrics["episode_return"] >= 0.7 for episode in good)
     assert sorted((episode.origin or {})["policy"] for episode in evaluated) == [
         *("history_and_reasoning",) * 2,
         *(VARIANT,) * 2,
     ]
-    assert fake.n_asked == 2 * 4  # both worlds, to the limit, once
+    assert fake.n_asked == 2 * 2  # both worlds, to the limit, once
     report = json.loads(Path("run/compared/report.json").read_text(encoding="utf-8"))
     assert {(each["baseline"], each["candidate"], each["n_pairs"]) for each in report["comparisons"]} == {
         ("history_and_reasoning", VARIANT, 2)
@@ -266,7 +266,7 @@ def test_no_step_writes_over_the_record_of_its_run(
 
 
 @pytest.mark.parametrize(
-    "manifest", daily([None, "[" * 100_000, '{"digest": "abc"}', '{"digest": 5}', "\0"], 2)
+    "manifest", daily(["[" * 100_000, None, '{"digest": "abc"}', '{"digest": 5}', "\0"], 1)
 )
 def test_any_folder_may_be_a_file_of_a_recipe(manifest: str | None, recipe: Path) -> None:
     Path("mine").mkdir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import html
-import importlib.util
 import io
 import itertools
 import json
@@ -24,16 +23,11 @@ import pytest
 from tests import warm
 from tests.cli.jobs import an_episode
 from tests.matrix import daily
+from tests.rollouts.loopback import Reply, refused, said, serve
 from trajkit.cli.main import run
 from trajkit.store.writer import write_episodes
 
 ROOT = Path(__file__).parents[2]
-_spec = importlib.util.spec_from_file_location("loopback", ROOT / "tests" / "rollouts" / "loopback.py")
-assert _spec is not None
-assert _spec.loader is not None
-loopback = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(loopback)
-Reply, said, refused, serve = loopback.Reply, loopback.said, loopback.refused, loopback.serve
 
 KEY = "sk-it's-\"a\\key<0123456789"
 PASSWORD = "p4ss:w%C3%B6rd"
@@ -120,7 +114,7 @@ def test_an_error_that_repeats_the_key_shows_and_keeps_it_nowhere(
         assert done.returncode != 0
         assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
         assert_absent(KEY, everything(tmp_path, done))
-        if not debug:
+        if name == "message" and not debug:
             address = server.url.replace("://", f"://me:{PASSWORD}@")
             again = trajkit_here(tmp_path, *ROLLOUT, "--new-run", "--model-url", address, OPENAI_API_KEY=KEY)
             assert again.returncode != 0
@@ -210,7 +204,7 @@ steps:
             ("source = 'http://me:s3cr3t-of-mine@127.0.0.1:x1/db'", "s3cr3t-of-mine"),
             ("[[reserved]]\nenv = 'babyai'\ntasks = 'hunter2-hunter2'", "hunter2-hunter2"),
         ],
-        4,
+        2,
     ),
 )
 def test_a_value_of_the_project_file_is_in_no_traceback(tmp_path: Path, line: str, secret: str) -> None:
@@ -295,7 +289,7 @@ def test_an_address_with_a_password_is_written_nowhere(tmp_path: Path) -> None:
         ["serve", "sample:tiny-base", "--api-key-location", address],
     ):
         given = {"TENSORZERO_GATEWAY_URL": address, "OPENAI_API_KEY": KEY}
-        if command[0] == "push":  # a process with these cannot be forked
+        if command[0] == "push":
             given |= {"HF_ENDPOINT": address, "HF_TOKEN": "hf_0123456789"}
         for done in (
             trajkit_here(tmp_path, *command, **given),

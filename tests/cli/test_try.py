@@ -80,7 +80,13 @@ def answers(printed: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("store")
-def test_three_answers_to_one_prompt(adapter: Path, base: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_three_answers_to_one_prompt_are_the_recorded_one_and_what_transformers_says(
+    adapter: Path, base: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import peft
+    import torch
+    import transformers
+
     assert run(["try", str(adapter), "episodes", "0:0", "--json", *SHORT]) == 0
     printed = capsys.readouterr()
     recorded, first, tuned = answers(printed.out)
@@ -90,18 +96,6 @@ def test_three_answers_to_one_prompt(adapter: Path, base: str, capsys: pytest.Ca
     assert first["text"] != tuned["text"]
     assert "step 0 of 0 to 2" in printed.err
     assert "You see a ball." in printed.err
-
-
-@pytest.mark.usefixtures("store")
-def test_base_and_tuned_are_what_transformers_says(
-    adapter: Path, base: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import peft
-    import torch
-    import transformers
-
-    assert run(["try", str(adapter), "episodes", "0:0", "--json", *SHORT]) == 0
-    _, first, tuned = answers(capsys.readouterr().out)
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     ids = torch.tensor([tokenizer.encode("Play.You see a ball. ")])
     for said, is_tuned in ((first, False), (tuned, True)):

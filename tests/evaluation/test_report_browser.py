@@ -61,6 +61,7 @@ def test_the_page_draws_every_chart_and_asks_for_nothing(
     assert found.asked == []
 
 
+@pytest.mark.full
 def test_long_names_are_told_apart_on_a_phone(
     chromium: Any, played: Callable[..., Episode], evaluated: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from trajkit.evaluation.require import requirement
 PAGE = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
     assert len(printed(PAGE, tmp_path, OMP_NUM_THREADS="1")) == 3
     found = {path.name for path in (tmp_path / "report").iterdir()}

@@ -71,6 +71,7 @@ def test_intervals_of_a_method_cover_its_success_in_93_to_97_percent():
     assert 0.93 <= n_held / (N_RUNS * len(METHODS)) <= 0.97
 
 
+@pytest.mark.full
 def test_intervals_of_a_difference_between_methods_cover_it_in_93_to_97_percent():
     chance, n_held = np.random.default_rng(12), 0
     methods = [each._replace(gain=1.0) for each in METHODS]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -36,11 +38,23 @@ def rebuilt(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def narrow(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` folder of an environment with the wheel and what it cannot do without."""
+    """The `bin` folder of an environment with the wheel and what it requires, which is linked from here."""
     folder = tmp_path_factory.mktemp("narrow") / "venv"
     _run(sys.executable, "-m", "venv", "--without-pip", folder)
-    install = ("--python", folder / "bin" / "python", "install", "--quiet", "--no-compile")
-    _run(sys.executable, "-m", "pip", *install, "-c", ROOT / "constraints.txt", wheel)
+    install = ("--python", folder / "bin" / "python", "install", "--quiet", "--no-compile", "--no-deps")
+    _run(sys.executable, "-m", "pip", *install, wheel)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (ours,) = metadata.distributions(path=[str(site)])
+    waiting = [*map(Requirement, ours.requires or ())]
+    while waiting:
+        each = waiting.pop()
+        if each.marker is None or each.marker.evaluate({"extra": ""}):
+            found = metadata.distribution(each.name)
+            assert found.version in each.specifier, each
+            for name in {path.parts[0] for path in found.files or ()} - {".."}:
+                if not (site / name).exists():
+                    (site / name).symlink_to(str(found.locate_file(name)))
+            waiting += map(Requirement, found.requires or ())
     return folder / "bin"
 
 

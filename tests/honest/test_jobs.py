@@ -30,6 +30,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     subprocess.run([BIN / "trajkit", "down", "--delete-data"], cwd=tmp_path, check=False, capture_output=True)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(400)
 def test_from_tensorzero_to_a_tuned_variant(folder: Path) -> None:
     shutil.copytree(ROOT / "recipes" / "babyai", folder, dirs_exist_ok=True)
@@ -50,6 +51,7 @@ def test_from_local_rollouts_to_a_tuned_model(tmp_path: Path) -> None:
     assert not (tmp_path / ".trajkit" / "stack").exists(), "nothing was started"
 
 
+@pytest.mark.full
 def test_choosing(tmp_path: Path) -> None:
     assert len(printed(PAGES["choosing"], tmp_path, COLUMNS="100")) == 6
     assert open_store(tmp_path / "stores" / "weighted").manifest.lineage[-1].verb == "weight"

@@ -69,6 +69,7 @@ def test_the_wheel_says_what_it_is(wheel):
     assert not [name for name in names if "__pycache__" in name or name.startswith(("tests/", "bench/"))]
 
 
+@pytest.mark.full
 def test_the_source_distribution_makes_the_same_wheel(wheel, sdist, rebuilt):
     with zipfile.ZipFile(wheel) as ours, zipfile.ZipFile(rebuilt) as theirs:
         checksums = [{each.filename: each.CRC for each in one.infolist()} for one in (ours, theirs)]
@@ -106,6 +107,7 @@ def test_every_command_explains_itself_with_only_the_core(narrow, tmp_path):
     assert typed.stdout.startswith("Usage: trajkit export ")
 
 
+@pytest.mark.full
 def test_the_sample_is_described_with_only_the_core(narrow, tmp_path):
     done = run(narrow, tmp_path, "info", "sample:babyai", "--json")
     assert done.returncode == 0, done.stderr

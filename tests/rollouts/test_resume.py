@@ -63,13 +63,8 @@ def test_a_run_killed_again_and_again_comes_to_what_an_undisturbed_one_comes_to(
 ) -> None:
     (folder / "killed").mkdir()
     script = Path(__file__).with_name("killed.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(folder / "killed"), "7", str(n_kills)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    arguments = [str(folder / "killed"), "7", str(n_kills)]
+    done = warm.trajkit(arguments, script.parent, dict(os.environ), module="killed")
     *kills, last = map(json.loads, done.stdout.splitlines())
     assert [one["ended"] for one in kills] == [-signal.SIGKILL] * n_kills, done.stderr
     assert last["ended"] == 0, done.stderr
@@ -102,7 +97,7 @@ def test_a_run_killed_again_and_again_comes_to_what_an_undisturbed_one_comes_to(
 def test_a_run_through_the_gateway_that_is_killed_leaves_every_episode_once_in_the_database(
     in_stack_folder: Path, tmp_path: Path
 ) -> None:
-    arguments = ["--task", "goto", "--variant", "history", "--seeds", "300:312", "--max-steps", "8"]
+    arguments = ["--task", "goto", "--variant", "history", "--seeds", "300:308", "--max-steps", "4"]
     arguments += ["--concurrency", "4"]
     command = ["rollout", "babyai", *arguments, "-o", str(tmp_path / "store")]
     made = prepare(
@@ -110,8 +105,8 @@ def test_a_run_through_the_gateway_that_is_killed_leaves_every_episode_once_in_t
             env_id="babyai",
             tasks=("goto",),
             variants=("history",),
-            seeds="300:312",
-            max_steps=8,
+            seeds="300:308",
+            max_steps=4,
             store=tmp_path / "store",
         )
     )
@@ -120,7 +115,7 @@ def test_a_run_through_the_gateway_that_is_killed_leaves_every_episode_once_in_t
     for _ in range(2):
         before = path.stat().st_size if path.exists() else 0
         process = warm.Forked(None, command, in_stack_folder, os.environ, ("/dev/null",) * 3)
-        goal = before + chance.randrange(300, 10_000)
+        goal = before + chance.randrange(300, 4_000)
         while process.poll() is None and (not path.exists() or path.stat().st_size < goal):
             time.sleep(0.005)
         os.kill(process.pid, signal.SIGKILL)
@@ -129,10 +124,10 @@ def test_a_run_through_the_gateway_that_is_killed_leaves_every_episode_once_in_t
     assert done.returncode == 0, done.stderr
     assert "could not be marked" not in done.stderr
     journal = find_journal(made.plan, made.arguments)
-    assert (journal.n_done, journal.unmarked) == (12, {})
+    assert (journal.n_done, journal.unmarked) == (8, {})
     assert journal.abandoned[KILLED] > 0
     played = {episode.seed: episode for episode in open_dataset(tmp_path / "store")}
-    assert sorted(played) == list(range(300, 312))
+    assert sorted(played) == list(range(300, 308))
     exported, tally = _export(in_stack_folder, journal.run, tmp_path / "exported")
     assert sorted(episode.episode_id for episode in exported) == sorted(
         episode.episode_id for episode in played.values()
@@ -140,7 +135,7 @@ def test_a_run_through_the_gateway_that_is_killed_leaves_every_episode_once_in_t
     (left,) = [left for left in tally.left if left.reason == "abandoned: killed"]
     assert 0 < left.n_episodes <= journal.abandoned[KILLED]  # some were killed before their first inference
     everything, tally = _export(in_stack_folder, journal.run, tmp_path / "all", include_abandoned=True)
-    assert len(everything) == 12 + left.n_episodes
+    assert len(everything) == 8 + left.n_episodes
     (entry,) = open_store(tmp_path / "all").manifest.lineage
     assert entry.arguments["include_abandoned"] is True
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from trajkit.stack.clickhouse import ClickHouse, User
 
 READER = User("reader", "only looks", is_readonly=True)
@@ -19,7 +20,7 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "babyai" / "tensorzero.toml"
 
 @pytest.fixture(scope="session")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouse]:
-    with ClickHouse.start(tmp_path_factory.mktemp("stack") / "clickhouse", users=[READER]) as running:
+    with warm.with_tables().start(tmp_path_factory.mktemp("stack") / "db", users=[READER]) as running:
         yield running
 
 

@@ -40,15 +40,16 @@ class Running(NamedTuple):
 
 
 @contextlib.contextmanager
-def serving(*arguments: str, **environment: str) -> Iterator[Running]:
-    """Run `trajkit serve` on a free port."""
+def serving(*arguments: str, program: str = "", **environment: str) -> Iterator[Running]:
+    """Run `trajkit serve`, or a program that does so, on a free port."""
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         for each in (out, err):
             each.touch()
         variables = os.environ | {"OMP_NUM_THREADS": "1"} | environment
         command = ["serve", *arguments, "--port", "0", "--json"]
-        process = Forked(None, command, ROOT, variables, ("/dev/null", str(out), str(err)))
+        asked = ("-c", [program, *command]) if program else (None, command)
+        process = Forked(*asked, ROOT, variables, ("/dev/null", str(out), str(err)))
         try:
             deadline = time.monotonic() + 120  # a server that never says that it is ready
             while not out.read_text(encoding="utf-8").endswith("\n"):

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,22 @@ def is_answered_afterwards(request: pytest.FixtureRequest) -> Iterator[None]:
         assert httpx.get(running.url.replace("/v1", "/health"), timeout=NORMAL_S).json()["status"] == "ok"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def silent(server: Running) -> Iterator[list[socket.socket]]:
-    """Connections that say nothing, or half of a request, while everything else is asked."""
-    port = int(server.url.rpartition(":")[2].removesuffix("/v1"))
+@contextmanager
+def silence(running: Running) -> Iterator[list[socket.socket]]:
+    """Connections that say nothing, or half of a request."""
+    port = int(running.url.rpartition(":")[2].removesuffix("/v1"))
     with ExitStack() as kept:
         opened = [kept.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(60)]
         for place, each in enumerate(opened):
             each.sendall([b"", b"POST /v1/chat", b"GET /health HTTP/1.1\r\nHost: local"][place % 3])
         yield opened
+
+
+@pytest.fixture(scope="module", autouse=True)
+def silent(server: Running) -> Iterator[None]:
+    """They are there while everything else is asked."""
+    with silence(server):
+        yield
 
 
 def body(**how: Any) -> dict[str, Any]:
@@ -282,10 +289,11 @@ def test_a_name_that_was_bound_opens_the_door() -> None:
         )
 
 
-def test_connections_that_say_nothing_are_ended_and_cost_the_others_nothing(
-    server: Running, silent: list[socket.socket]
-) -> None:
-    assert post(server, max_tokens=3, timeout=NORMAL_S).status_code == 200
-    for each in silent:  # the last test of this file: most of the time they have waited meanwhile
-        each.settimeout(60)
-        assert each.recv(100) == b""
+def test_connections_that_say_nothing_are_ended_and_cost_the_others_nothing() -> None:
+    impatient = "from trajkit.models.serving import server; server._HEAD_S = 1; "
+    program = f"{impatient}from trajkit.cli.main import main; main()"
+    with serving(BASE, program=program) as running, silence(running) as opened:
+        assert post(running, max_tokens=3, timeout=NORMAL_S).status_code == 200
+        for each in opened:
+            each.settimeout(60)
+            assert each.recv(100) == b""

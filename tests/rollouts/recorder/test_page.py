@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import trajkit
 from trajkit.rollouts.recorder.episode import RecordedEpisode
 from trajkit.schema import Outcome
@@ -25,6 +27,7 @@ def reply(wire, request):
     return wire.Answer(wire.completion(str(1 + len(request["messages"]) // 2)))
 
 
+@pytest.mark.full
 def test_the_examples_run_and_leave_what_they_say(server, wire, tmp_path):
     server.reply = lambda request: reply(wire, request)
     assert len(BLOCKS) == 3

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +12,7 @@ import pytest
 
 from trajkit.curation.split import split
 from trajkit.store.dataset import open_dataset
-from trajkit.training.hosted import launch
+from trajkit.training.hosted import creation, launch
 from trajkit.training.hosted.prepare import HostedRequest, prepare
 from trajkit.training.hosted.service import Order, Service
 from trajkit.training.runs import Runs
@@ -35,15 +37,24 @@ class Ready(NamedTuple):
         return Ready(Runs(goal), self.job_id)
 
 
-def ready(service: Service, folder: Path, base: str, **recipe: object) -> Ready:
-    """Sixteen episodes, three quarters of them to learn."""
-    store = folder / "store"
+_folder = tempfile.TemporaryDirectory()
+
+
+@functools.cache
+def _sides() -> Path:
+    """Sixteen episodes, three quarters of them to learn; no job changes them."""
+    store, goal = Path(_folder.name, "store"), Path(_folder.name, "sides")
     open_dataset("sample:babyai").where("purpose <> 'eval'").limit(16).save(store)
-    split(store, folder / "sides", ratio={"train": 0.75, "val": 0.25})
+    split(store, goal, ratio={"train": 0.75, "val": 0.25})
+    return goal
+
+
+def ready(service: Service, folder: Path, base: str, **recipe: object) -> Ready:
+    """A job on these."""
     request = HostedRequest(
         base=base,
-        train=folder / "sides" / "train",
-        validation=folder / "sides" / "val",
+        train=_sides() / "train",
+        validation=_sides() / "val",
         recipe=recipe,  # type: ignore[arg-type]
     )
     runs = Runs(folder / "runs")
@@ -58,5 +69,6 @@ def order(base: str, training_file: str, **about: Any) -> Order:
 
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask again at once."""
+    monkeypatch.setattr(creation, "FIRST_LOOK_S", 0.01)
     monkeypatch.setattr(launch, "FIRST_POLL_S", 0.01)
     monkeypatch.setattr(launch, "LONGEST_POLL_S", 0.01)

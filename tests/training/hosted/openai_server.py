@@ -36,8 +36,6 @@ class FakeOpenAI:
         """`METHOD path` to the refusal."""
         self.broken: dict[str, int] = {}
         """`METHOD path` to how often the connection is closed before the answer. The work is done."""
-        self.garbled: list[str] = []
-        """`METHOD path` that is answered once with something else. The work is done."""
         self.models: dict[str, dict[str, Any]] = {"gpt-4.1-mini-2025-04-14": {"shutdown_date": "2027-01-14"}}
         self.calls: list[str] = []
         self.bodies: list[dict[str, Any]] = []
@@ -266,10 +264,6 @@ def serving(fake: FakeOpenAI) -> Iterator[str]:
                 self._send(307, {}, Location=fake.moved[call])
                 return
             status, answer = fake.answer(self.command, path, parse_qs(parts.query), read)
-            if call in fake.garbled:
-                fake.garbled.remove(call)
-                self._send(200, "a page of somebody's proxy")
-                return
             if fake.broken.get(call, 0) > 0:
                 fake.broken[call] -= 1
                 self.close_connection = True

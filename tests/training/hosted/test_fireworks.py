@@ -257,6 +257,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sdk.wheel_of("fireworks_ai", "1.2.30", tmp_path_factory.mktemp("fireworks"))
 
 
+@pytest.mark.full
 def test_fireworks_sdk_lives_with_the_stand_in_and_asks_as_we_do(
     wheel: Path, fireworks: FireworksStandIn, service: Fireworks, rows: Path
 ) -> None:

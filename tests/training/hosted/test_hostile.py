@@ -62,7 +62,7 @@ def a_short_lag(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.3) -> None:
 WORDS = ("message", "suffix", "fine_tuned_model", "result_files", "organization_id", "said", "level", "model")
 
 
-@pytest.mark.parametrize("end", ["succeeded", "failed"])
+@pytest.mark.parametrize("end", daily(["succeeded", "failed"], 1))
 def test_a_key_that_openai_repeats_is_neither_shown_nor_written(
     service: FakeOpenAI,
     end: str,
@@ -98,22 +98,9 @@ def test_a_key_in_a_refusal_is_not_in_the_traceback_of_debug(service: FakeOpenAI
     assert KEY not in done.stdout + done.stderr + everything(tmp_path / "runs")
 
 
-@pytest.mark.parametrize("key", ["sk-\x1b[2J-bad-key", "sk-bad\nkey-1234", "sk-bäd-key-1234"])
-def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(
-    service: FakeOpenAI, key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", key)
-    assert sft("--yes") == 2
-    said = capsys.readouterr().err
-    assert "OPENAI_API_KEY holds a character that no key has" in said
-    assert "key-1234" not in said
-    assert "bad-key" not in said
-    assert service.calls == []
-
-
 @pytest.mark.parametrize(
     "name",
-    daily(["/tmp/{}/escaped", "../../escaped", "..", "a\0b", ".hidden", "C:\\escaped", "x/y"], 2),
+    daily(["/tmp/{}/escaped", "../../escaped", "..", "a\0b", ".hidden", "C:\\escaped", "x/y"], 1),
 )
 def test_a_result_file_whose_name_is_a_path_is_not_written(
     service: FakeOpenAI, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -167,7 +154,7 @@ BAD_ANSWERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("bad", daily(BAD_ANSWERS, ["a path", "a key", "too deep", "cut off"]))
+@pytest.mark.parametrize("bad", daily(BAD_ANSWERS, ["a path", "too deep"]))
 def test_a_job_that_was_paid_for_is_found_again_whatever_its_creation_answered(
     service: FakeOpenAI, bad: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,7 +286,7 @@ def test_a_service_that_says_that_it_is_busy_has_made_no_job(
 
 
 @pytest.mark.parametrize(
-    "call", daily([CREATE, SHOW, UPLOAD, LIST, "GET /models/gpt-4.1-mini-2025-04-14"], 2)
+    "call", daily([CREATE, SHOW, UPLOAD, LIST, "GET /models/gpt-4.1-mini-2025-04-14"], 1)
 )
 def test_a_redirect_is_not_followed(
     service: FakeOpenAI, call: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -449,7 +436,7 @@ def other(prepared: Other, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> O
 
 @pytest.mark.parametrize(
     "bad",
-    daily(["a path", "too deep", "no id", "NUL", "a query", "a fragment", "cut off", "a list"], 2),
+    daily(["a path", "too deep", "no id", "NUL", "a query", "a fragment", "cut off", "a list"], 1),
 )
 def test_a_job_that_was_paid_for_elsewhere_is_found_again_too(other: Other, bad: str) -> None:
     def spoil(call: str, answer: Any) -> Any:

@@ -97,12 +97,6 @@ def test_a_job_whose_creation_was_not_answered_is_found_and_not_made_twice(servi
     assert (len(service.jobs), service.calls.count(CREATE)) == (1, 1)
 
 
-def test_a_job_whose_creation_was_answered_with_nonsense_is_found_too(service: FakeOpenAI) -> None:
-    service.garbled = [CREATE]
-    assert sft("--yes") == 0
-    assert (len(service.jobs), service.calls.count(CREATE)) == (1, 1)
-
-
 def test_a_job_is_written_down_before_anything_else_is_asked(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +119,7 @@ def test_two_processes_do_not_start_the_same_job(
     assert len(service.jobs) == 1
 
 
-@pytest.mark.parametrize("keeps_metadata", [True, False])
+@pytest.mark.parametrize("keeps_metadata", daily([False, True], 1))
 def test_a_process_that_died_after_creating_leaves_a_job_that_is_found(
     service: FakeOpenAI, keeps_metadata: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,8 +173,7 @@ FAILURES = [
 ]
 
 
-# of those with the same way out one
-@pytest.mark.parametrize(("code", "text", "way_out"), daily(FAILURES, [FAILURES[n] for n in (0, 1, 3, 6, 7)]))
+@pytest.mark.parametrize(("code", "text", "way_out"), daily(FAILURES, [FAILURES[n] for n in (0, 1, 7)]))
 def test_a_failed_job_says_why_and_what_to_do_and_leaves_no_file_there(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str], code: str | None, text: str, way_out: str
 ) -> None:
@@ -367,18 +360,14 @@ def test_a_large_file_goes_in_parts(service: FakeOpenAI, monkeypatch: pytest.Mon
     assert UPLOAD not in service.calls
 
 
-def test_no_key_is_ever_written_or_shown(
+def test_a_wrong_key_is_said_without_the_key(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert sft("--yes") == 0
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong-key-987654321")
-    assert sft("--yes", "--seed", "1") == 4
+    assert sft("--yes") == 4
     said = capsys.readouterr().err
     assert "check the key in OPENAI_API_KEY" in said
     assert "sk-wrong-key" not in said
-    for path in Path("runs").rglob("*"):
-        if path.is_file():
-            assert KEY.encode() not in path.read_bytes()
 
 
 def test_a_dry_run_needs_no_key_and_sends_nothing(
@@ -449,6 +438,7 @@ def test_one_function_of_several_is_tuned_and_the_weights_that_are_lost_are_coun
     assert only_job().function == "act"
 
 
+@pytest.mark.full
 def test_azure_gets_its_byte_order_mark_and_tells_its_own_dates(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -467,6 +457,7 @@ def test_azure_gets_its_byte_order_mark_and_tells_its_own_dates(
     assert service.files[body["training_file"]]["status"] == "processed"
 
 
+@pytest.mark.full
 def test_nebius_gets_its_hyperparameters_at_the_top_and_no_metadata(
     service: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from trajkit.training.hosted.service import Order, Service
 from trajkit.training.job import JobStatus
 from trajkit.training.runs import Runs
 
+pytestmark = pytest.mark.full  # Node programs that each read OpenAI's specification for 5 s
 MODEL = "gpt-4o-mini"
 
 

@@ -264,6 +264,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sdk.wheel_of("together", "3.1.1", tmp_path_factory.mktemp("together"))
 
 
+@pytest.mark.full
 def test_together_s_sdk_lives_with_the_stand_in_and_asks_as_we_do(
     wheel: Path, together: TogetherStandIn, service: Together, rows: Path
 ) -> None:

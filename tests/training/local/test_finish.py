@@ -139,16 +139,17 @@ def test_what_does_not_change_the_model_makes_no_other_job(
     done: tuple[Runs, Prepared], base: str, stores: Path, tmp_path: Path
 ) -> None:
     runs = Runs(tmp_path / "runs")
-    first = prepare(request(base, stores), runs)
+    short = QUICK.model_copy(update={"max_steps": 1})
+    first = prepare(request(base, stores, recipe=short), runs)
     assert work(runs, first.job.job_id) == 0
     assert not (runs.path(first.job.job_id) / "merged").exists()
-    wishes = QUICK.model_copy(update={"merge": True, "auto_batch": True})
+    wishes = short.model_copy(update={"merge": True, "auto_batch": True})
     again = prepare(request(base, stores, recipe=wishes), runs)
     assert (again.is_new, again.job.job_id) == (False, first.job.job_id)
     take_wishes(runs, first.job.job_id, wishes)
     assert (runs.path(first.job.job_id) / "merged" / "model.safetensors").is_file()
     assert runs.load(first.job.job_id).recipe["auto_batch"]
-    other = prepare(request(base, stores, chat_template="plain"), runs)
+    other = prepare(request(base, stores, recipe=short, chat_template="plain"), runs)
     assert other.is_new
 
 

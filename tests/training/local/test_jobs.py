@@ -109,7 +109,7 @@ def until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not is_so():
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(0.01)
 
 
 def test_a_job_is_cancelled_goes_on_when_it_is_resumed_and_has_failed_when_its_process_was_killed(

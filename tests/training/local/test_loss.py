@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.matrix import daily
 from trajkit.training.local.batch import SCHEMA, TokenRows, collate
 from trajkit.training.local.loss import logits_of, weighted_loss
 from trajkit.training.local.packing import pack, pack_rows
@@ -147,7 +146,8 @@ def test_a_batch_without_any_weight_teaches_nothing(make_trainer: Callable[..., 
     assert (trainer.model.lm_head.weight == before).all()
 
 
-@pytest.mark.parametrize("packing", daily([True, False], 1))
+@pytest.mark.full  # test_train.py kills a training with packing every day
+@pytest.mark.parametrize("packing", [True, False])
 def test_a_run_that_was_killed_goes_on_to_the_same_weights(
     make_trainer: Callable[..., Any], table: pa.Table, packing: bool
 ) -> None:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tests.matrix import daily
 from tests.tiny import byte_tokenizer
 from trajkit.curation.pair_file import Pairs, open_pairs
 from trajkit.curation.pairs import pairs as pair_store
@@ -284,7 +283,8 @@ def test_the_margin_is_of_log_probabilities(dpo: Done, base: str) -> None:
     assert dpo.trained.margin == pytest.approx(np.mean(margins), abs=1e-4)
 
 
-@pytest.mark.parametrize("method", daily(["dpo", "kto"], 1))
+@pytest.mark.full  # tests/training/local/test_train.py kills a training every day
+@pytest.mark.parametrize("method", ["dpo", "kto"])
 def test_a_training_that_was_killed_goes_on_to_the_same_adapter(
     dpo: Done, train: Callable[..., PreferenceTrained], tmp_path: Path, method: str
 ) -> None:
@@ -321,6 +321,7 @@ def test_weights_of_good_and_bad_answers_count(
     assert found["desirable"] > found["undesirable"]
 
 
+@pytest.mark.full
 def test_every_weight_can_be_trained_against_the_model_as_it_was(
     train: Callable[..., PreferenceTrained], tmp_path: Path
 ) -> None:

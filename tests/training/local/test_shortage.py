@@ -57,6 +57,7 @@ def test_memory_that_runs_out_names_what_to_change(found: dict[str, dict[str, An
     assert found["memory"]["hint"].startswith(f"--auto-batch, or {smaller}; or --set gradient_checkpointing")
 
 
+@pytest.mark.full
 def test_auto_batch_halves_the_batch_and_goes_on(found: dict[str, dict[str, Any]]) -> None:
     spared = found["spared"]
     assert spared["n_steps"] == 2
@@ -66,6 +67,7 @@ def test_auto_batch_halves_the_batch_and_goes_on(found: dict[str, dict[str, Any]
     assert spared["told"][-1] == last
 
 
+@pytest.mark.full
 def test_a_disk_that_is_full_says_where_and_how_to_go_on(
     found: dict[str, dict[str, Any]], folder: Path
 ) -> None:

@@ -171,7 +171,7 @@ def test_the_distance_is_that_of_the_ratios() -> None:
             (None, "--policy-set json_mode=schema --policy-set thinking=true"),
             (None, "--policy-set json_mode=object --policy-set temperature=0.7"),
         ],
-        2,
+        1,
     ),
 )
 def test_answers_that_a_grammar_held_are_asked_for_under_the_same_grammar(
