@@ -13,7 +13,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Empty at first."""
     for name in ("HF_TOKEN", "OPENAI_API_KEY", "TOGETHER_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    # not HF_HOME: a process with such a variable cannot be forked (`tests/warm.py`)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -27,7 +27,6 @@ from trajkit.training.hosted.service import Order, Service
 from trajkit.training.job import JobStatus
 from trajkit.training.runs import Runs
 
-pytestmark = pytest.mark.full  # Node programs that each read OpenAI's specification for 5 s
 MODEL = "gpt-4o-mini"
 
 
@@ -128,6 +127,7 @@ def test_the_specification_does_refuse_what_is_wrong(prism: Service, wrong: dict
             prism.create(ORDER.model_copy(update={"recipe": past_our_own_check}))
 
 
+@pytest.mark.full  # a second Node program; the daily tests of OpenAI take a job through its life
 def test_a_job_lives_from_upload_to_result(aimock: str, stores: Path, tmp_path: Path) -> None:
     _life(OpenAIService(OTHER, aimock), stores, tmp_path)
 
