@@ -108,10 +108,10 @@ def without_times(manifest: Manifest) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("to", "name", "shards", "options"),
     [
-        ("openai-sft", "rows.jsonl", (1, 2, 3, 20), {}),
+        ("openai-sft", "rows.jsonl", (2, 20), {}),
         ("openai-sft", "rows.parquet", (2,), {}),
         ("trl-messages", "rows.jsonl", (3,), {"tokenizer": "estimate", "max_length": 14, "overlong": "drop"}),
-        ("sharegpt", "folder", (3,), {}),
+        pytest.param("sharegpt", "folder", (3,), {}, marks=pytest.mark.full),
     ],
     ids=["lines", "parquet", "counted", "folder"],
 )
