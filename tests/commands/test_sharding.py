@@ -18,6 +18,7 @@ import pytest
 import trajkit
 from tests.commands import dying
 from tests.matrix import daily
+from tests.store.written import write_once
 from trajkit.commands import sharding
 from trajkit.commands.sharding import Shards, state_of
 from trajkit.curation.rows import made
@@ -93,7 +94,7 @@ def episode(number: int, **step: Any) -> Episode:
 
 @pytest.fixture
 def dataset(here: Path) -> Dataset:
-    write_episodes(here / "store", map(episode, range(11)), kind="test")
+    write_once(here / "store", map(episode, range(11)))
     return open_dataset("store")
 
 

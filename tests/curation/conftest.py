@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,24 +10,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.store.written import write_once
 from trajkit.schema import Episode, Manifest, Transition, message
 from trajkit.store.engine import connect
 from trajkit.store.reader import Store, open_store
 from trajkit.store.view import create_views
-from trajkit.store.writer import StoreWriter, write_episodes
-
-_written = tempfile.TemporaryDirectory()
-_path_by_episodes: dict[str, Path] = {}
-
-
-def write_once(goal: Path, episodes: Iterable[Episode]) -> None:
-    """Write episodes as a store; one that was written before is copied, in a thirtieth of the time."""
-    some = list(episodes)
-    if (key := repr([each.model_dump() for each in some])) not in _path_by_episodes:
-        path = Path(_written.name, str(len(_path_by_episodes)))
-        write_episodes(path, some, kind="test")
-        _path_by_episodes[key] = path
-    shutil.copytree(_path_by_episodes[key], goal)
+from trajkit.store.writer import StoreWriter
 
 
 def make_attempt(

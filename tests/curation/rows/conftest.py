@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.curation.conftest import write_once
+from tests.store.written import write_once
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import Dataset, open_dataset
 
