@@ -20,11 +20,6 @@ SQL = "select task, seed, messages, episodes.started_at from episodes join steps
     [
         (["mask", SAMPLE, "--dry-run"], lambda: trajkit.mask(SAMPLE, dry_run=True)),
         pytest.param(
-            ["weight", SAMPLE, "--scheme", "exponential", "--temperature", "0.1", "--dry-run"],
-            lambda: trajkit.weight(SAMPLE, scheme="exponential", temperature=0.1, dry_run=True),
-            marks=pytest.mark.full,
-        ),
-        pytest.param(
             ["pairs", SAMPLE, "--margin", "0.1", "--no-verify", "--dry-run"],
             lambda: trajkit.pairs(SAMPLE, margin=0.1, no_verify=True, dry_run=True),
             marks=pytest.mark.full,
@@ -38,11 +33,6 @@ SQL = "select task, seed, messages, episodes.started_at from episodes join steps
         (["info", SAMPLE], lambda: trajkit.info(SAMPLE)),
         (["stats", SAMPLE], lambda: trajkit.stats(SAMPLE)),
         (["show", SAMPLE, "0"], lambda: trajkit.show(SAMPLE, 0)),
-        pytest.param(
-            ["show", SAMPLE, "0", "--steps", "1", "--thoughts", "--full-prompts"],
-            lambda: trajkit.show(SAMPLE, 0, steps="1", thoughts=True, full_prompts=True),
-            marks=pytest.mark.full,
-        ),
         (["query", SAMPLE, SQL], lambda: trajkit.query(SAMPLE, SQL)),
         (["lineage", SAMPLE], lambda: trajkit.lineage(SAMPLE)),
         (

@@ -78,8 +78,11 @@ def test_a_run_leaves_what_its_steps_leave_and_what_became_of_them(first: Report
     )
 
 
-def test_what_is_done_is_not_done_again(first: Report, play: Runner) -> None:
+def test_what_is_done_is_not_done_again_nor_by_two_processes(first: Report, play: Runner) -> None:
     assert play() == first  # to the very times
+    is_refused = pytest.raises(RequestError, match=f"process {os.getpid()} runs out already")
+    with locked(FOLDER / "lock"), is_refused:
+        play()
 
 
 def test_the_kept_recipe_does_the_same_again(play: Runner) -> None:
@@ -89,18 +92,15 @@ def test_the_kept_recipe_does_the_same_again(play: Runner) -> None:
     assert [record.output_digest for record in again.records] == [r.output_digest for r in report.records]
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
+@pytest.mark.usefixtures("first")
+def test_another_recipe_says_what_differs(play: Runner) -> None:
+    for settings, words in (
         ({"sides__ratio": "train=0.5,val=0.5"}, "sides.ratio was train=0.8,val=0.2, is train=0.5,val=0.5"),
         ({"sides__seed": "1"}, "sides.seed was not given, is 1"),
-    ],
-)
-@pytest.mark.usefixtures("first")
-def test_another_recipe_says_what_differs(play: Runner, settings: dict[str, str], words: str) -> None:
-    with pytest.raises(RequestError, match="out is a run of another recipe") as caught:
-        play(**settings)
-    assert words in caught.value.message
+    ):
+        with pytest.raises(RequestError, match="out is a run of another recipe") as caught:
+            play(**settings)
+        assert words in caught.value.message
 
 
 @pytest.mark.usefixtures("first")
@@ -201,15 +201,6 @@ def test_a_folder_with_something_else_is_left_alone(play: Runner) -> None:
     assert [path.name for path in FOLDER.iterdir()] == ["mine.txt"]
     (FOLDER / "mine.txt").unlink()
     assert play().failed is None  # an empty one will do
-
-
-@pytest.mark.usefixtures("first")
-def test_two_processes_do_not_run_the_same(play: Runner) -> None:
-    with (
-        locked(FOLDER / "lock"),
-        pytest.raises(RequestError, match=f"process {os.getpid()} runs out already"),
-    ):
-        play()
 
 
 WAITS = """\
