@@ -52,6 +52,7 @@ def test_a_job_is_created_once_and_followed_under_a_loop(openai):
     assert trajkit.jobs_wait().status == "succeeded"
 
 
+@pytest.mark.full
 def test_another_service_takes_its_own_options(folder, monkeypatch):
     write_walks("episodes", loss_weight=0.5)
     quickly(monkeypatch)

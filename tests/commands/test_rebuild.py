@@ -12,6 +12,7 @@ import pytest
 
 import trajkit
 from tests.curation.conftest import make_attempt
+from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.errors import DataError, RequestError
 from trajkit.store.reader import open_store
@@ -65,11 +66,7 @@ def digest(path: str | Path) -> str:
 
 
 COMMANDS = {
-    "control": "select ALL --sample 3 --control -o out/made",
-    "dedupe": "dedupe ALL --exact --episodes -o made",
     "split by": "split ALL --ratio train=60%,val=20% --by tags.customer --missing leave -o out",
-    "mask": "mask ALL --reason loop --reason after-success --success 'episode_return >= 1' -o made",
-    "weight": "weight ALL --scheme exponential --temperature 0.5 --by tags.customer -o made",
     "score": "score ALL --with checks.py:words --name words --optimize min --max-bad 1 -o made",
     "redact": "redact ALL --skip phone --no-gate -o made",
     "leak train": "leak ALL stores/other --drop train --near 0.8 -o made",
@@ -77,6 +74,10 @@ COMMANDS = {
     "export": "export --source ALL --metric episode_return --min 0.5 --tag customer=c1 -o made",
 }
 MORE = {
+    "control": "select ALL --sample 3 --control -o out/made",
+    "dedupe": "dedupe ALL --exact --episodes -o made",
+    "mask": "mask ALL --reason loop --reason after-success --success 'episode_return >= 1' -o made",
+    "weight": "weight ALL --scheme exponential --temperature 0.5 --by tags.customer -o made",
     "select": 'select ALL --where "episode_return > 0.3" -o made',
     "select unreserved": "select ALL --unreserved --shortest -o made",
     "split": "split ALL --ratio train=0.6,val=0.4 -o out",
@@ -92,7 +93,7 @@ MORE = {
 """Other ways of the same commands, before a release."""
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, *(pytest.param(name, marks=pytest.mark.full) for name in MORE)])
+@pytest.mark.parametrize("name", daily([*COMMANDS, *MORE], len(COMMANDS)))
 def test_a_command_is_carried_out_again(name: str, capsys: Any) -> None:
     assert run(shlex.split({**COMMANDS, **MORE}[name].replace("ALL", "stores/all"))) == 0
     made = sorted(path.parent for path in Path().rglob("manifest.json") if path.parts[0] != "stores")

@@ -18,6 +18,7 @@ import pytest
 import trajkit
 from tests.commands import dying
 from tests.matrix import daily
+from tests.store.written import write_once
 from trajkit.commands import sharding
 from trajkit.commands.sharding import Shards, state_of
 from trajkit.curation.rows import made
@@ -93,7 +94,7 @@ def episode(number: int, **step: Any) -> Episode:
 
 @pytest.fixture
 def dataset(here: Path) -> Dataset:
-    write_episodes(here / "store", map(episode, range(11)), kind="test")
+    write_once(here / "store", map(episode, range(11)))
     return open_dataset("store")
 
 
@@ -108,10 +109,10 @@ def without_times(manifest: Manifest) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("to", "name", "shards", "options"),
     [
-        ("openai-sft", "rows.jsonl", (1, 2, 3, 20), {}),
+        ("openai-sft", "rows.jsonl", (2, 20), {}),
         ("openai-sft", "rows.parquet", (2,), {}),
         ("trl-messages", "rows.jsonl", (3,), {"tokenizer": "estimate", "max_length": 14, "overlong": "drop"}),
-        ("sharegpt", "folder", (3,), {}),
+        pytest.param("sharegpt", "folder", (3,), {}, marks=pytest.mark.full),
     ],
     ids=["lines", "parquet", "counted", "folder"],
 )

@@ -157,8 +157,9 @@ def test_an_environment_is_checked():
 
 
 def test_a_training_here_is_planned_and_nothing_is_kept():
+    trajkit.select(SAMPLE, where="purpose = 'train' and n_steps < 3", output="few")
     job = trajkit.sft_local(
-        model="sample:tiny-base", train=SAMPLE, max_length=4096, set={"lora.r": 4}, dry_run=True
+        model="sample:tiny-base", train="few", max_length=4096, set={"lora.r": 4}, dry_run=True
     )
     assert job.recipe["lora"]["r"] == 4
     assert trajkit.jobs_list() == []

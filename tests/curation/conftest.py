@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from tests.store.written import write_once
 from trajkit.schema import Episode, Manifest, Transition, message
 from trajkit.store.engine import connect
 from trajkit.store.reader import Store, open_store
 from trajkit.store.view import create_views
-from trajkit.store.writer import StoreWriter, write_episodes
+from trajkit.store.writer import StoreWriter
 
 
 def make_attempt(
@@ -61,7 +63,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Store]:
 
     def write(episodes: Sequence[Episode], parts: Sequence[Sequence[int]] | None = None) -> Store:
         whole = folder / f"store-{next(numbers)}"
-        write_episodes(whole, episodes, kind="test")
+        write_once(whole, episodes)
         return open_store(whole) if parts is None else laid_out(open_store(whole), episodes, parts)
 
     def laid_out(store: Store, episodes: Sequence[Episode], parts: Sequence[Sequence[int]]) -> Store:
@@ -92,10 +94,8 @@ def ids_of() -> Callable[[Path], list[str]]:
     """The episodes of a store, sorted."""
 
     def read(path: Path) -> list[str]:
-        with connect() as connection:
-            create_views(connection, open_store(path))
-            rows = connection.execute("SELECT episode_id FROM episodes ORDER BY 1").fetchall()
-        return [episode_id for (episode_id,) in rows]
+        parts = [pq.ParquetFile(part).read(["episode_id"]) for part in open_store(path).parts("episodes")]
+        return sorted(row["episode_id"] for part in parts for row in part.to_pylist())
 
     return read
 
@@ -123,7 +123,7 @@ def write(tmp_path: Path) -> Callable[[Iterable[Episode]], Path]:
 
     def write_one(episodes: Iterable[Episode]) -> Path:
         goal = tmp_path / f"store-{next(numbers)}"
-        write_episodes(goal, episodes, kind="test")
+        write_once(goal, episodes)
         return goal
 
     return write_one

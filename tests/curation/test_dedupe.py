@@ -341,8 +341,8 @@ def test_bands_find_a_pair_at_the_threshold(threshold: float, n_rows: int) -> No
 _step = st.tuples(st.sampled_from(["one two three", "one two four", "five", " five "]), st.sampled_from("xy"))
 
 
-@portions(2)
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(3)
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.lists(_step, max_size=4), min_size=1, max_size=6), data=st.data())
 def test_no_layout_and_no_thread_changes_what_is_dropped_and_every_group_is_one(
     portion: int, rows: list[list[tuple[str, str]]], data: st.DataObject, attempts: Attempts, attempt: Attempt

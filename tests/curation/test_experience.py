@@ -185,7 +185,7 @@ TURNS = grown()
 
 
 @given(st.data(), st.integers(0, 3))
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_row_is_what_a_reader_in_plain_python_makes(
     attempts: Attempts, data: st.DataObject, most: int
 ) -> None:

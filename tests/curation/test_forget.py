@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,16 +15,21 @@ from trajkit.store.reader import open_store
 from trajkit.store.writer import write_episodes
 
 
-@pytest.fixture
-def folder(tmp_path: Path, attempt: Callable[..., Episode]) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, attempt: Callable[..., Episode]) -> Path:
     """Three stores: `all` has every episode, `good` two of them, `other` none of the named ones."""
     episodes = {name: attempt(name, score=score) for name, score in (("a", 0.9), ("b", 0.1), ("c", 0.8))}
     helper = attempt("a/helper").model_copy(update={"origin": {"parent_episode_id": "a"}})
-    stores = tmp_path / "stores"
+    stores = tmp_path_factory.mktemp("forget") / "stores"
     write_episodes(stores / "all", [*episodes.values(), helper], kind="test")
     trajkit.select(stores / "all", where="episode_return > 0.5", output=stores / "chosen" / "good")
     write_episodes(stores / "other", [episodes["b"]], kind="test")
     return stores
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(written, tmp_path / "stores")
 
 
 def test_a_dry_run_finds_every_store_and_writes_nothing(folder: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.matrix import portions
+from tests.matrix import daily, portions
 from tests.store.test_mutations import sealed
 from trajkit.cli.main import run
 from trajkit.curation.mask import REASON_TEXTS, Masked, MaskReason, mask
@@ -84,8 +84,11 @@ ONE_OF_EACH: dict[str, tuple[list[Episode], set[tuple[str, int]]]] = {
     ),
 }
 
+JUDGED_BELOW = {MaskReason.TRUNCATED, MaskReason.UNPARSED, MaskReason.INVALID, MaskReason.NO_OP}
+"""Reasons that other daily tests judge alone and with others."""
 
-@pytest.mark.parametrize("reason", list(MaskReason))
+
+@pytest.mark.parametrize("reason", daily(MaskReason, set(MaskReason) - JUDGED_BELOW))
 def test_each_reason_masks_its_own_step_and_no_other_reason_does(
     attempts: Attempts, tmp_path: Path, reason: MaskReason
 ) -> None:

@@ -36,7 +36,7 @@ from trajkit.schema import (
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store, verify
 
-N_EACH = 300
+N_EACH = 100
 DRAW = random.Random(7)
 KEY = "ghp_" + "".join(DRAW.choices(string.ascii_letters + string.digits, k=36))
 MAIL = "joe.doe@corp.io"
@@ -373,7 +373,9 @@ def test_a_long_text_of_nothing_but_candidates_takes_no_longer_than_another(piec
     assert all(span.end <= len(text) for spans in Finder().find([text]).values() for span in spans)
 
 
-@pytest.mark.parametrize("piece", ["-----BEGIN PRIVATE KEY-----", "a.b@example-mail.com ", "[EMAIL_1] mine "])
+@pytest.mark.parametrize(
+    "piece", daily(["-----BEGIN PRIVATE KEY-----", "a.b@example-mail.com ", "[EMAIL_1] mine "], 2)
+)
 def test_the_time_for_a_text_full_of_values_grows_with_its_length_alone(piece: str) -> None:
     finder = Finder({"own": re.compile("EMAIL|mine")})
 

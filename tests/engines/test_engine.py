@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.engines import work
+from tests.matrix import daily
 from trajkit.engines.engine import Engine, engine_named
 from trajkit.engines.job import opened
 from trajkit.engines.task import main
@@ -74,6 +75,7 @@ def test_an_error_names_the_shard_and_the_row_and_the_rest_is_kept(engine: Engin
     assert ran(tmp_path) == [0, 1]
 
 
+@pytest.mark.parametrize("engine", daily(["local", "slurm"], 1), indirect=True)
 def test_a_job_continues_after_a_worker_was_killed(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(TrajkitError, match=r"a worker process died|ended without shard 2 of 3"):
         mapped(engine, work.die_once, tmp_path)

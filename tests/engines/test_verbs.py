@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.engines import work
+from tests.matrix import daily
 from trajkit.curation import redact as redacting
 from trajkit.curation.dedupe import dedupe
 from trajkit.curation.leak import drop_leaks
@@ -129,7 +130,7 @@ def same(one: dict[str, Manifest], other: dict[str, Manifest]) -> None:
 
 
 @pytest.mark.parametrize("n_shards", [3, pytest.param((1, 2, 5), marks=pytest.mark.full)], ids=str)
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", daily(VERBS, {"score", "redact", "split", "near"}))
 def test_a_store_is_the_same_in_any_number_of_shards(
     verb: str, n_shards: int | tuple[int, ...], tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ import pytest
 from click.testing import CliRunner
 
 import trajkit
+from tests.matrix import daily
 from tests.storage.server import BUCKET, Fault, Proxy
 from trajkit._core.address import Address, left_unsent, place_of, publish
 from trajkit.cli.main import run
@@ -202,8 +203,7 @@ def test_of_two_writers_one_publishes_and_the_store_is_whole(server: Proxy, buck
 
 
 @pytest.mark.parametrize(
-    ("kind", "part"),
-    [("503", "steps"), ("lost answer", "manifest"), ("cut request", "steps"), ("lost answer", ".writing")],
+    ("kind", "part"), daily([("503", "steps"), ("lost answer", "manifest"), ("lost answer", ".writing")], 2)
 )
 def test_a_write_that_fails_once_is_tried_again_and_published_once(
     server: Proxy, bucket: str, kind: str, part: str
@@ -236,7 +236,7 @@ def sending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("sending")
-@pytest.mark.parametrize("was_sent", [False, True])
+@pytest.mark.parametrize("was_sent", daily([False, True], 1))
 def test_after_a_sender_was_killed_the_next_write_wins(
     server: Proxy, bucket: str, was_sent: bool, tmp_path: Path
 ) -> None:
@@ -432,7 +432,7 @@ SHARED: dict[str, Callable[..., object]] = {
 }
 
 
-@pytest.mark.parametrize("verb", SHARED)
+@pytest.mark.parametrize("verb", daily(SHARED, {"split", "convert"}))
 def test_shards_become_at_an_address_what_they_become_in_a_folder(verb: str, memory: str) -> None:
     for root in ("here", memory):
         SHARED[verb]("sample:babyai", output=f"{root}/made", workers=1)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from tests.store.written import write_once
 from trajkit.schema import Episode, Feedback, Message, Transition, message
 from trajkit.store.reader import Store, open_store
-from trajkit.store.writer import write_episodes
 
 settings.register_profile("store", max_examples=3, deadline=None)
 
@@ -72,7 +72,7 @@ def store_of(tmp_path: Path) -> Callable[[Iterable[Episode]], Store]:
     """Write episodes as a store and open it."""
 
     def write(episodes: Iterable[Episode], name: str = "store") -> Store:
-        write_episodes(tmp_path / name, episodes, kind="test")
+        write_once(tmp_path / name, episodes)
         return open_store(tmp_path / name)
 
     return write

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.matrix import portions
+from tests.matrix import daily, portions
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import Episode, Metric
 from trajkit.store.dataset import open_dataset
@@ -44,8 +44,10 @@ def test_what_was_written_is_what_is_read(
     assert manifest.counts.n_steps == sum(episode.n_steps for episode in episodes)
 
 
-def test_an_episode_of_ten_thousand_steps_comes_back(tmp_path: Path, episode: Callable[..., Episode]) -> None:
-    long = episode("long", n_steps=10_000)
+def test_an_episode_of_five_thousand_steps_comes_back(
+    tmp_path: Path, episode: Callable[..., Episode]
+) -> None:
+    long = episode("long", n_steps=5_000)
     write_episodes(tmp_path / "store", [long, episode("short")], kind="test")
     assert list(open_dataset(tmp_path / "store")) == [long, episode("short")]
 
@@ -61,7 +63,7 @@ def add_relations(connection: duckdb.DuckDBPyConnection, source: Path, where: st
     return relations
 
 
-@pytest.mark.parametrize(("n_parts", "n_threads"), [(1, 1), (1, 4), (5, 2)])
+@pytest.mark.parametrize(("n_parts", "n_threads"), daily([(1, 4), (5, 2), (1, 1)], 2))
 def test_parts_and_threads_do_not_change_the_digest(
     tmp_path: Path,
     episode: Callable[..., Episode],

@@ -159,7 +159,7 @@ class Derivation:
             split=manifest.split if split is None else split,
         ) as writer:
             self.add(writer, written, kept)
-            return writer.finish(lineage=(*manifest.lineage, entry))
+            return writer.finish(lineage=(*manifest.lineage, entry), connection=self.connection)
 
     def add(self, writer: StoreWriter, written: Written, kept: str = "episodes") -> None:
         """Add episodes to a store that is being written, in this process or by the engine.

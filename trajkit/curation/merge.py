@@ -224,7 +224,7 @@ def _write(
                 write_anew(writer, store, metrics, gone, engine=engine, goal=goal)
             else:
                 writer.copy(store)
-        return writer.finish(lineage=[*_common_history(stores), entry])
+        return writer.finish(lineage=[*_common_history(stores), entry], connection=connection)
 
 
 def _common_history(stores: Sequence[Store]) -> list[LineageEntry]:

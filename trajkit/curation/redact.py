@@ -260,7 +260,8 @@ def _written(
         lineage = [_lineage(each, search) for each in before.lineage]
         if search.placeholders.numbers != search.findings.numbers():
             return None
-        return writer.finish(lineage=(*lineage, _entry(derivation, arguments, search.findings.report())))
+        entry = _entry(derivation, arguments, search.findings.report())
+        return writer.finish(lineage=(*lineage, entry), connection=derivation.connection)
 
 
 class _Shards:
@@ -353,7 +354,7 @@ def redact_parts(item: dict[str, Any]) -> dict[str, Any]:
             search = sought.search(numbers)
             redact_part(store, part, search, writer, connection)
             findings.append(search.findings.save(folder))
-        writer.finish()
+        writer.finish(connection=connection)
     return {"findings": findings, "store": str(goal.relative_to(folder))}
 
 

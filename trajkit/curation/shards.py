@@ -123,7 +123,7 @@ def write_shard(item: dict[str, Any]) -> str:
             connection.execute(view)
         for piece in item["pieces"]:
             written.add(writer, connection, Piece(*piece))
-        writer.finish()
+        writer.finish(connection=connection)
     return name
 
 

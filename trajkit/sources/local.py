@@ -257,7 +257,7 @@ def _write(
         left = tuple(Left(reason=reason, n_steps=n) for reason, n in sorted(masked.items()))
         tally = tally.model_copy(update={"masked": left})
         entry = lineage_entry(request, tally, parent_digest=manifest.digest)
-        return writer.finish(lineage=[*manifest.lineage, entry])
+        return writer.finish(lineage=[*manifest.lineage, entry], connection=connection)
 
 
 def _outcome(request: ExportRequest, metrics: tuple[Metric, ...]) -> str:

@@ -10,6 +10,7 @@ import duckdb
 
 from trajkit.errors import DataError
 from trajkit.schema import FeedbackKind, Metric, MetricLevel, Outcome, Purpose
+from trajkit.store.engine import parsed
 from trajkit.store.layout import TABLES, columns, quoted
 
 _KEYS = {"episodes": "episode_id", "steps": "episode_id", "feedback": "feedback_id"}
@@ -57,13 +58,13 @@ def check(connection: duckdb.DuckDBPyConnection, metrics: Sequence[Metric]) -> N
         rules = list(_row_rules(table, metrics))
         breaks = ", ".join(f"coalesce(bool_or({rule.breaks_sql}), false)" for rule in rules)
         # one pass over the table, and a second one only to find an example
-        (broken,) = connection.execute(f"SELECT {breaks} FROM {table}").fetchall()
+        (broken,) = _run(connection, f"SELECT {breaks} FROM {table}").fetchall()
         for rule, is_broken in zip(rules, broken, strict=True):
             if is_broken:
                 example = f"SELECT {rule.shown} FROM {table} WHERE {rule.breaks_sql}"
                 _raise_if_found(connection, Rule(rule.broken, example))
-    connection.execute(_LISTED)
-    connection.execute(_SUMMED)
+    _run(connection, _LISTED)
+    _run(connection, _SUMMED)
     for whole_rule in _rules():
         _raise_if_found(connection, whole_rule)
     connection.execute("DROP TABLE summed_steps; DROP TABLE listed_episodes")
@@ -83,9 +84,14 @@ _SUMMED = """
 
 
 def _raise_if_found(connection: duckdb.DuckDBPyConnection, rule: Rule) -> None:
-    found = connection.execute(f"SELECT * FROM ({rule.example_sql}) LIMIT 1").fetchone()
+    found = _run(connection, f"SELECT * FROM ({rule.example_sql}) LIMIT 1").fetchone()
     if found is not None:
         raise DataError(rule.broken.format(*(repr(value) for value in found)))
+
+
+def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyConnection:
+    (statement,) = parsed(sql)
+    return connection.execute(statement)
 
 
 def _row_rules(table: str, metrics: Sequence[Metric]) -> Iterator[RowRule]:

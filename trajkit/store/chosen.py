@@ -74,14 +74,16 @@ def try_verb(store: Store, verb: Verb) -> None:
     """
     if verb.name == "limit":
         return
-    with connect() as connection, connect() as bound, explaining(store, connection):
+    with connect() as connection, explaining(store, connection):
         create_views(connection, store)
         (expression,), wide = _parsed(store, connection, (verb,))
-        create_empty(bound, store)
+        connection.execute("CREATE SCHEMA empty")
+        connection.execute("SET schema = 'empty'")
+        create_empty(connection, store)
         if verb.name == "where":
-            require_boolean(expression, bound, f"({wide})")
+            require_boolean(expression, connection, f"({wide})")
         else:
-            bound.sql(f"SELECT {expression.sql} FROM ({wide})")
+            connection.sql(f"SELECT {expression.sql} FROM ({wide})")
 
 
 class Chosen:
@@ -206,7 +208,7 @@ class Chosen:
                         steps=names["steps"],
                         feedback=names["feedback"],
                     )
-                return writer.finish(lineage=lineage)
+                return writer.finish(lineage=lineage, connection=connection)
 
     def _choose(self) -> None:
         """Create a table `chosen`: the ids by position, and how many steps come before each."""

@@ -121,7 +121,8 @@ class Spool:
         for (level, name), kind in self._metrics.items():
             if known.get((level, name)) != kind:
                 raise DataError(f"the {level} metric {name!r} has {kind} values and no such column")
-        self._flush()
+        if any(files != [[]] for files in self._files.values()):
+            self._flush()
         for number in range(len(self._files["episodes"])):
             yield Relations(*(f"({self._typed(table, metrics, number)})" for table in Relations._fields))
 
@@ -154,8 +155,11 @@ class Spool:
         selected = [quoted(c.name) for c in TABLES[table] if c.sql_type != METRICS]
         if "metrics" in present:
             selected.append(f"{_struct([m for m in metrics if m.level == level])} AS metrics")
-        files = self._files[table][number] or [self._write(table, [])]  # the relation must exist without rows
-        return f"SELECT {', '.join(selected)} FROM {scan(files)}"
+        if files := self._files[table][number]:
+            return f"SELECT {', '.join(selected)} FROM {scan(files)}"
+        # no file has rows: they are few, or there are none
+        self.connection.register(f"few_{table}", table_of(table, self._rows[table]))
+        return f"SELECT {', '.join(selected)} FROM few_{table}"
 
 
 def _struct(metrics: list[Metric]) -> str:

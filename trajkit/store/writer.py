@@ -217,8 +217,8 @@ class StoreWriter:
 
         Args:
             lineage: The lineage, oldest entry first.
-            connection: A connection for the checks, with a memory limit and a folder to spill to, without
-                tables of the store's names, and not used afterwards. None for a new one.
+            connection: A connection whose database also does the checks, with a memory limit and a folder to
+                spill to: opening a new one takes longer than checking a small store. None for a new one.
             expected: The digest that the store must have; None for any.
 
         Raises:
@@ -231,8 +231,9 @@ class StoreWriter:
             checking = connection
             if checking is None:
                 checking = stack.enter_context(connect(memory_limit=CHECKING_MEMORY, spill=folder / "spill"))
-            stack.enter_context(writing(self._goal, checking))
-            digest = self._checked(checking, folder)
+            own = stack.enter_context(checking.cursor())  # its temporary tables are its own
+            stack.enter_context(writing(self._goal, own))
+            digest = self._checked(own, folder)
         if expected not in (None, digest):
             raise StoreError(
                 f"what would be {self._goal} has the digest {digest}; {expected} was published",
@@ -250,13 +251,17 @@ class StoreWriter:
     def _checked(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> str:
         """Check the written parts, and return their digest."""
         connection.execute("SET parquet_metadata_cache = true")
+        connection.execute("CREATE SCHEMA written")
+        connection.execute("SET schema = 'written'")
         for table in ORDER:
             if not any(part.path.startswith(f"{table}/") for part in self._parts):
                 self._write(table, 0, (), even_if_empty=True)
             paths = [folder / part.path for part in self._parts if part.path.startswith(f"{table}/")]
             connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {scan(paths)}")
         check(connection, self._metrics)
-        return store_digest(connection, "episodes")
+        digest = store_digest(connection, "episodes")
+        connection.execute("DROP SCHEMA written CASCADE")
+        return digest
 
     def _manifest(self, digest: str, lineage: Sequence[LineageEntry]) -> Manifest:
         rows = dict.fromkeys(ORDER, 0)
@@ -366,7 +371,6 @@ def write_episodes(
         with StoreWriter(goal, kind=kind, metrics=chosen, source=source, as_of=as_of) as writer:
             for part in spool.parts(chosen):
                 writer.add(spool.connection, **part._asdict())
-            # opening a new connection takes longer than checking a small store
             spool.connection.execute(f"SET memory_limit = '{CHECKING_MEMORY}'")
             return writer.finish(lineage=lineage, connection=spool.connection)
 

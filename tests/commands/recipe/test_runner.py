@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,8 +40,27 @@ def play(write: Callable[[str], str]) -> Runner:
     return play
 
 
-def test_a_run_leaves_what_its_steps_leave_and_what_became_of_them(play: Runner) -> None:
-    report = play()
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
+    """A run of the recipe, and its folder."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("recipe.yaml").write_text(CHOOSE, encoding="utf-8")
+        loaded = load("recipe.yaml", {})
+        return run(loaded, plan(loaded, FOLDER), RunFolder(FOLDER)), folder / FOLDER
+
+
+@pytest.fixture
+def first(finished: tuple[Report, Path], play: Runner) -> Report:
+    """That run is in `out`."""
+    report, folder = finished
+    shutil.copytree(folder, FOLDER)
+    return report
+
+
+def test_a_run_leaves_what_its_steps_leave_and_what_became_of_them(first: Report) -> None:
+    report = first
     assert report.failed is None
     assert [record.status for record in report.records] == [StepStatus.DONE] * 3
     good = report.records[0]
@@ -58,9 +78,11 @@ def test_a_run_leaves_what_its_steps_leave_and_what_became_of_them(play: Runner)
     )
 
 
-def test_what_is_done_is_not_done_again(play: Runner) -> None:
-    first, again = play(), play()
-    assert again == first  # to the very times
+def test_what_is_done_is_not_done_again_nor_by_two_processes(first: Report, play: Runner) -> None:
+    assert play() == first  # to the very times
+    is_refused = pytest.raises(RequestError, match=f"process {os.getpid()} runs out already")
+    with locked(FOLDER / "lock"), is_refused:
+        play()
 
 
 def test_the_kept_recipe_does_the_same_again(play: Runner) -> None:
@@ -70,22 +92,19 @@ def test_the_kept_recipe_does_the_same_again(play: Runner) -> None:
     assert [record.output_digest for record in again.records] == [r.output_digest for r in report.records]
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
+@pytest.mark.usefixtures("first")
+def test_another_recipe_says_what_differs(play: Runner) -> None:
+    for settings, words in (
         ({"sides__ratio": "train=0.5,val=0.5"}, "sides.ratio was train=0.8,val=0.2, is train=0.5,val=0.5"),
         ({"sides__seed": "1"}, "sides.seed was not given, is 1"),
-    ],
-)
-def test_another_recipe_says_what_differs(play: Runner, settings: dict[str, str], words: str) -> None:
-    play()
-    with pytest.raises(RequestError, match="out is a run of another recipe") as caught:
-        play(**settings)
-    assert words in caught.value.message
+    ):
+        with pytest.raises(RequestError, match="out is a run of another recipe") as caught:
+            play(**settings)
+        assert words in caught.value.message
 
 
-def test_other_steps_and_other_recipes_are_told_apart(play: Runner, write: Callable[[str], str]) -> None:
-    play()
+@pytest.mark.usefixtures("first")
+def test_other_steps_and_other_recipes_are_told_apart(write: Callable[[str], str]) -> None:
     shorter, _, last = CHOOSE.partition("  checked:")
     for text, words in (
         (shorter, "step checked is gone"),
@@ -100,8 +119,7 @@ def test_other_steps_and_other_recipes_are_told_apart(play: Runner, write: Calla
             check_same(load(write(text)), RunFolder(FOLDER))
 
 
-def test_what_a_done_step_left_is_proved(play: Runner) -> None:
-    first = play()
+def test_what_a_done_step_left_is_proved(first: Report, play: Runner) -> None:
     for part in (FOLDER / "good").glob("episodes/*"):
         part.unlink()
     (FOLDER / "good" / "manifest.json").write_text("{}", encoding="utf-8")
@@ -183,15 +201,6 @@ def test_a_folder_with_something_else_is_left_alone(play: Runner) -> None:
     assert [path.name for path in FOLDER.iterdir()] == ["mine.txt"]
     (FOLDER / "mine.txt").unlink()
     assert play().failed is None  # an empty one will do
-
-
-def test_two_processes_do_not_run_the_same(play: Runner) -> None:
-    play()
-    with (
-        locked(FOLDER / "lock"),
-        pytest.raises(RequestError, match=f"process {os.getpid()} runs out already"),
-    ):
-        play()
 
 
 WAITS = """\

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.store.written import write_once
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import Dataset, open_dataset
-from trajkit.store.writer import write_episodes
 
 
 def make_step(step_index: int = 0, *, say: str | None = None, **fields: Any) -> Transition:
@@ -44,7 +44,7 @@ def dataset_of(tmp_path: Path) -> Callable[..., Dataset]:
     """Write episodes as a store and open it."""
 
     def write(*episodes: Episode, name: str = "store") -> Dataset:
-        write_episodes(tmp_path / name, episodes, kind="test")
+        write_once(tmp_path / name, episodes)
         return open_dataset(tmp_path / name)
 
     return write

@@ -36,6 +36,7 @@ TRAINING = [
     for name in known()
     if not isinstance(format_named(name), EpisodeFormat | PreferenceFormat | ExperienceFormat | StartFormat)
 ]
+DAILY = {"openai-sft", "trl-prompt-completion", "sharegpt", "text", "transitions"}
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +80,7 @@ def dataset(dataset_of: DatasetOf, step: Any, episode: Any) -> Dataset:
 
 
 @pytest.mark.parametrize("suffix", daily([".jsonl", ".parquet"], 1))
-@pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.parametrize("name", daily(TRAINING, DAILY))
 def test_what_is_written_loads_as_a_dataset(name: str, suffix: str, dataset: Dataset, tmp_path: Path) -> None:
     made = convert(dataset, tmp_path / f"train{suffix}", to=name)
     rows = load(made.path, tmp_path / "cache")

@@ -174,7 +174,7 @@ def test_a_format_that_learns_every_answer_takes_no_row_in_which_one_is_context(
 
 @pytest.mark.parametrize("unit", ["step", "episode"])
 @pytest.mark.parametrize(
-    "name", daily(["openai-sft", "trl-messages", "sharegpt", "together", "axolotl", "vertex"], 3)
+    "name", daily(["openai-sft", "sharegpt", "trl-messages", "together", "axolotl", "vertex"], 2)
 )
 def test_sql_and_python_agree_on_conversations(
     name: str, unit: str, tmp_path: Path, dataset_of: DatasetOf, episode: Any

@@ -25,6 +25,7 @@ from trajkit.schema import Purpose
 from trajkit.store.chosen import Chosen
 from trajkit.store.dataset import Dataset
 from trajkit.store.engine import connect, first_line, interruptible, scan
+from trajkit.store.reader import verify
 from trajkit.store.view import create_views, full_steps
 
 _BYTES_PER_CHUNK = 24_000_000
@@ -70,8 +71,15 @@ class Steps:
         self._store = dataset.store
         self._has_all = not dataset.verbs and within is None
         # No text of a user runs in this connection: the dataset applies its filters in another one.
-        with Chosen(dataset.store, dataset.verbs) as chosen:
-            self._chosen = chosen.columns(_CHOSEN)
+        if dataset.verbs:
+            with Chosen(dataset.store, dataset.verbs) as chosen:
+                self._chosen = chosen.columns(_CHOSEN)
+        else:
+            verify(self._store)
+            with self._reading(self._opened):
+                self._chosen = self._opened.sql(
+                    f"SELECT {', '.join(_CHOSEN)} FROM episodes ORDER BY episode_id"
+                ).to_arrow_table()
         if within is not None:
             ids = pc.field("episode_id")
             mine = (ids >= within.lowest_id) & (ids <= within.highest_id)
@@ -83,18 +91,22 @@ class Steps:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if "connection" in vars(self):
-            self.connection.close()
+        if "_opened" in vars(self):
+            self._opened.close()
 
     @functools.cached_property
     def connection(self) -> duckdb.DuckDBPyConnection:
         """Has the views of the store, and the table `chosen`."""
+        self._opened.register("ids", self._chosen)
+        self._opened.execute("CREATE TABLE chosen AS SELECT * FROM ids")
+        self._opened.unregister("ids")
+        return self._opened
+
+    @functools.cached_property
+    def _opened(self) -> duckdb.DuckDBPyConnection:
         connection = connect()
         connection.execute("SET arrow_large_buffer_size = true")
         create_views(connection, self._store)
-        connection.register("ids", self._chosen)
-        connection.execute("CREATE TABLE chosen AS SELECT * FROM ids")
-        connection.unregister("ids")
         return connection
 
     @property

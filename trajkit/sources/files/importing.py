@@ -180,7 +180,7 @@ def _write(spool: Spool, goal: Path, intake: Intake, path: str, lineage: Sequenc
     with StoreWriter(goal, kind="import", metrics=spool.metrics(), source=facts) as writer:
         for part in spool.parts(spool.metrics()):
             writer.add(spool.connection, **part._asdict())
-        return writer.finish(lineage=lineage)
+        return writer.finish(lineage=lineage, connection=spool.connection)
 
 
 def is_url(place: str) -> bool:
