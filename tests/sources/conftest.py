@@ -356,7 +356,7 @@ def postgres_of(postgres_server: Any, generated: ModuleType) -> Callable[[str, A
 @pytest.fixture(scope="session")
 def shared_data(generated: ModuleType) -> Any:
     """Rows of every shape, for tests that only read them."""
-    return generated.generated(seed=1, n_episodes=96)
+    return generated.generated(seed=5, n_episodes=104)
 
 
 @pytest.fixture(scope="session")
