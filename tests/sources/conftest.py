@@ -247,7 +247,11 @@ class _Client:
 
 
 def _client_of(server: Server, database: str) -> Any:
-    return clickhouse_connect.get_client(dsn=server.url_for(server.user, database=database))
+    # a backup in memory ends with its session: after a minute without a query, unless it is told otherwise
+    settings = {"session_timeout": 3600}
+    return clickhouse_connect.get_client(
+        dsn=server.url_for(server.user, database=database), settings=settings
+    )
 
 
 @pytest.fixture(scope="session")
