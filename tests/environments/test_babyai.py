@@ -53,10 +53,11 @@ def solve(task: str, seed: int) -> tuple[bool, int]:
             return world.statistics()["progression"] == 1.0, n_steps
 
 
-def test_all_recorded_episodes_replay_without_a_difference(traces: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("part", daily(range(4), 1))
+def test_all_recorded_episodes_replay_without_a_difference(traces: list[dict[str, Any]], part: int) -> None:
     assert Counter(trace["task"].partition("/")[2] for trace in traces) == dict.fromkeys(TASKS, 50)
 
-    assert {(t["task"], t["seed"]): found for t in traces if (found := differences(t))} == {}
+    assert {(t["task"], t["seed"]): found for t in traces[part::4] if (found := differences(t))} == {}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from pydantic import SecretStr
 
 from tests.publishing.hub_standin import TOKEN, HubStandin, hub_standin
 from trajkit.curation.split import split
+from trajkit.publishing.contents import Contents, make_contents
+from trajkit.publishing.facts import splits_of
 from trajkit.publishing.hub import Hub
 
 
@@ -42,3 +44,9 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Path:
     goal = tmp_path_factory.mktemp("sides") / "data"
     split("sample:babyai", goal, ratio={"train": 0.8, "val": 0.2})
     return goal
+
+
+@pytest.fixture(scope="session")
+def published(sides: Path, tmp_path_factory: pytest.TempPathFactory) -> Contents:
+    """A repository of these sides."""
+    return make_contents(splits_of((sides,)), tmp_path_factory.mktemp("repo"))

@@ -42,17 +42,15 @@ def contents(folder: Path, *paths: Path | str, **options: Any) -> Contents:
     return make_contents(splits_of(paths), folder, **options)
 
 
-def test_each_split_comes_back_with_its_digest(sides: Path, tmp_path: Path) -> None:
-    made = contents(tmp_path / "repo", sides)
-    assert [store.split for store in made.record.stores] == ["train", "val"]
-    for store in made.record.stores:
-        manifest = restore(made.folder, store, tmp_path / store.split)
+def test_each_split_comes_back_with_its_digest(sides: Path, published: Contents, tmp_path: Path) -> None:
+    assert [store.split for store in published.record.stores] == ["train", "val"]
+    for store in published.record.stores:
+        manifest = restore(published.folder, store, tmp_path / store.split)
         assert manifest.digest == open_dataset(sides / store.split).store.manifest.digest
 
 
-def test_the_same_stores_give_the_same_bytes(sides: Path, tmp_path: Path) -> None:
-    first, again = (contents(tmp_path / name, sides) for name in ("one", "two"))
-    assert first.record == again.record
+def test_the_same_stores_give_the_same_bytes(sides: Path, published: Contents, tmp_path: Path) -> None:
+    assert contents(tmp_path / "again", sides).record == published.record
 
 
 def test_rows_to_train_on_have_messages_tools_and_where_they_are_from(tmp_path: Path) -> None:
@@ -167,10 +165,9 @@ def test_a_metric_of_two_kinds_is_refused(tmp_path: Path) -> None:
         contents(tmp_path / "repo", tmp_path / "train", tmp_path / "val")
 
 
-def test_files_have_page_indexes_and_row_groups_that_the_viewer_opens(sides: Path, tmp_path: Path) -> None:
-    made = contents(tmp_path / "repo", sides)
-    for file in made.record.files:
-        metadata = pq.read_metadata(made.folder / file.path)
+def test_files_have_page_indexes_and_row_groups_that_the_viewer_opens(published: Contents) -> None:
+    for file in published.record.files:
+        metadata = pq.read_metadata(published.folder / file.path)
         for group in range(metadata.num_row_groups):
             assert metadata.row_group(group).total_byte_size < 286 << 20
             assert metadata.row_group(group).column(0).has_offset_index

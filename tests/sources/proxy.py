@@ -92,6 +92,7 @@ class Proxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._kept(client):
             try:
                 if self._tls is not None:
@@ -103,6 +104,7 @@ class Proxy:
                 contextlib.suppress(OSError),
                 self._kept(socket.create_connection((HOST, self._goal))) as server,
             ):
+                server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 _Link(self, client, server).run()
 
     @contextlib.contextmanager

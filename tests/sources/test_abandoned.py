@@ -35,8 +35,17 @@ def test_abandoned_episodes_are_left_out_and_counted_by_their_reason(rows: Any, 
     whole = rows.episode(0.9)
     for reason in ("killed", "killed", "server error"):
         abandon(rows, rows.episode(None), reason)
+    commented = rows.episode(0.9)  # another comment abandons nothing
+    rows.insert(
+        "CommentFeedback",
+        id=rows.id(),
+        target_id=commented,
+        target_type="episode",
+        value="abandoned: by me",
+        tags={"trajkit.run": "r"},
+    )
     tally, episodes = run()
-    assert set(episodes) == {whole}
+    assert set(episodes) == {whole, commented}
     assert left(tally) == {"abandoned: killed": (2, 4), "abandoned: server error": (1, 2)}
 
 
@@ -48,20 +57,6 @@ def test_an_abandoned_episode_whose_feedback_was_logged_whole_is_left_out_of_a_m
     abandon(rows, twice, "killed")
     _, episodes = run(RETURN)
     assert set(episodes) == {again}
-
-
-def test_another_comment_abandons_nothing(rows: Any, run: Any) -> None:
-    episode_id = rows.episode(0.9)
-    rows.insert(
-        "CommentFeedback",
-        id=rows.id(),
-        target_id=episode_id,
-        target_type="episode",
-        value="abandoned: by me",
-        tags={"trajkit.run": "r"},
-    )
-    _, episodes = run()
-    assert set(episodes) == {episode_id}
 
 
 def test_they_come_along_on_request_and_from_there_the_same_holds_for_the_store(

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import duckdb
-import pytest
 
 from tests.sources.row_database import RowDatabase
 from tests.sources.shapes import Steps
@@ -28,40 +27,42 @@ RAW = {
 }
 
 
-@pytest.mark.parametrize("name", RAW)
-def test_an_answer_is_the_text_of_its_output_in_the_stores_spelling(tmp_path: Path, name: str) -> None:
-    stored, text = RAW[name]
+# the member `parsed`, the action, and whether the output is invalid
+PARSED = [
+    ('{"action":"go"}', "go", False),
+    ('{"action":null}', None, False),
+    ('{"action":["go",1]}', ["go", 1], False),
+    ('"go"', None, False),
+    ("null", None, True),
+]
+
+
+def test_an_answer_is_the_text_of_its_output_in_the_stores_spelling(tmp_path: Path) -> None:
     steps = Steps()
-    steps.json(output=f'{{ "raw": {stored}, "parsed": {{"action": "go"}} }}')
+    for stored, _ in RAW.values():
+        steps.json(output=f'{{ "raw": {stored}, "parsed": {{"action": "go"}} }}')
     export(RowDatabase(steps.inferences, steps.calls), ExportRequest(), tmp_path / "store")
     (episode,) = open_dataset(tmp_path / "store")
-    (step,) = episode.steps
-    assert step.completion is not None
-    assert [block.text for block in step.completion.content if isinstance(block, TextBlock)] == (
-        [] if text is None else [text]
-    )
-    assert step.action == "go"
+    for (name, (_, text)), step in zip(RAW.items(), episode.steps, strict=True):
+        assert step.completion is not None
+        found = [block.text for block in step.completion.content if isinstance(block, TextBlock)]
+        assert found == ([] if text is None else [text]), name
+        assert step.action == "go"
     parts = str(tmp_path / "store" / "steps" / "*.parquet")
-    ((written, spelled),) = duckdb.execute(
+    rows = duckdb.execute(
         f"SELECT completion::VARCHAR, json(completion::VARCHAR)::VARCHAR FROM '{parts}'"
     ).fetchall()
-    assert written == spelled
-    assert json.loads(written)["role"] == "assistant"
+    assert len(rows) == len(RAW)
+    for written, spelled in rows:
+        assert written == spelled
+        assert json.loads(written)["role"] == "assistant"
 
 
-@pytest.mark.parametrize(
-    ("parsed", "action", "is_invalid"),
-    [
-        ('{"action":"go"}', "go", False),
-        ('{"action":null}', None, False),
-        ('{"action":["go",1]}', ["go", 1], False),
-        ('"go"', None, False),
-        ("null", None, True),
-    ],
-)
-def test_an_action_is_what_the_parsed_output_says(parsed: str, action: object, is_invalid: bool) -> None:
+def test_an_action_is_what_the_parsed_output_says() -> None:
     steps = Steps()
-    steps.json(output=f'{{"raw":"r","parsed":{parsed}}}')
-    _, (step,) = steps.export()
-    assert step.action == action
-    assert step.mask_reason == ("invalid output" if is_invalid else None)
+    for parsed, _, _ in PARSED:
+        steps.json(output=f'{{"raw":"r","parsed":{parsed}}}')
+    _, made = steps.export()
+    assert [(step.action, step.mask_reason) for step in made] == [
+        (action, "invalid output" if is_invalid else None) for _, action, is_invalid in PARSED
+    ]

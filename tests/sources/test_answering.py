@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.sources.row_database import spelled
 from tests.sources.shapes import Steps
 
@@ -43,17 +41,20 @@ def test_candidates_that_agree_on_one_prompt_stand_for_each_other() -> None:
     assert (prompt_of(step), step.n_input_tokens, step.mask_reason) == (["the same"], 5, None)
 
 
-@pytest.mark.parametrize(
-    "change", [{"messages": asked("another")}, {"model_name": "another"}, {"system": "s"}]
-)
-def test_candidates_that_agree_on_different_prompts_or_models_are_ambiguous(change: dict[str, Any]) -> None:
+def test_candidates_that_agree_on_different_prompts_or_models_are_ambiguous() -> None:
     steps = Steps()
-    inference = steps.chat(text("north"), calls=0)
-    steps.call(inference, messages=asked("one"), said=text("north"))
-    steps.call(inference, **{"messages": asked("one"), "said": text("north")} | change)
-    tally, (step,) = steps.export()
-    assert (step.messages, step.mask_reason) == (None, "prompt ambiguous")
-    assert [(entry.reason, entry.n_steps) for entry in tally.masked] == [("prompt ambiguous", 1)]
+    changes: list[dict[str, Any]] = [
+        {"messages": asked("another")},
+        {"model_name": "another"},
+        {"system": "s"},
+    ]
+    for change in changes:
+        inference = steps.chat(text("north"), calls=0)
+        steps.call(inference, messages=asked("one"), said=text("north"))
+        steps.call(inference, **{"messages": asked("one"), "said": text("north")} | change)
+    tally, made = steps.export()
+    assert [(step.messages, step.mask_reason) for step in made] == [(None, "prompt ambiguous")] * 3
+    assert [(entry.reason, entry.n_steps) for entry in tally.masked] == [("prompt ambiguous", 3)]
 
 
 def test_a_mixture_takes_the_call_that_fused() -> None:
@@ -84,24 +85,18 @@ def test_tool_calls_are_matched_by_what_the_model_wrote() -> None:
     assert (prompt_of(step), step.mask_reason) == (["b"], None)
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_the_answer_of_a_json_function_is_matched_wherever_the_model_put_it() -> None:
+    steps = Steps()
+    for said in (
         text('{"action":"go"}'),
         [{"type": "thought", "text": "hm"}, *text('{"action":"go"}')],
         [{"type": "tool_call", "id": "c", "name": "respond", "arguments": '{"action":"go"}'}],
-    ],
-    ids=["text", "after a thought", "by a tool call"],
-)
-def test_the_answer_of_a_json_function_is_matched_wherever_the_model_put_it(
-    said: list[dict[str, Any]],
-) -> None:
-    steps = Steps()
-    inference = steps.json(raw='{"action":"go"}', calls=0)
-    steps.call(inference, messages=asked("a"), said=text('{"action":"stay"}'))
-    steps.call(inference, messages=asked("b"), said=said)
-    _, (step,) = steps.export()
-    assert prompt_of(step) == ["b"]
+    ):
+        inference = steps.json(raw='{"action":"go"}', calls=0)
+        steps.call(inference, messages=asked("a"), said=text('{"action":"stay"}'))
+        steps.call(inference, messages=asked("b"), said=said)
+    _, made = steps.export()
+    assert [prompt_of(step) for step in made] == [["b"]] * 3
 
 
 def test_calls_whose_output_is_gone_match_nothing() -> None:

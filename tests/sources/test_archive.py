@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
+from tests import warm
 from trajkit.cli.main import run as run_command
 from trajkit.errors import ServiceError, StoreError
 from trajkit.sources.tensorzero.archive import contents, copying
@@ -146,11 +146,11 @@ def test_a_later_run_brings_only_what_is_new(rows: Any, bring: Any, compare: Any
 
 def test_a_day_does_not_fall_into_many_small_files(rows: Any, bring: Any, tmp_path: Path) -> None:
     episode_id = rows.id()
-    for number in range(4):
+    for number in range(3):
         rows.json_step(episode_id, inference_id=rows.id(at_ms=1_780_000_000_000 + number), calls=0)
         archived = bring(tmp_path / "archive")
     (part,) = archived.manifest.parts_of("json_inference")
-    assert part.n_rows == 4
+    assert part.n_rows == 3
     assert files(tmp_path / "archive").keys() == {part.path for part in archived.manifest.parts}
 
 
@@ -367,11 +367,9 @@ def test_a_run_that_was_killed_goes_on(rows: Any, url: str, bring: Any, compare:
         "PartFile.add = deadly\n"
         "copying.archive(ClickHouseOrigin(sys.argv[1]), Path(sys.argv[2]))\n"
     )
-    for table in ("json_inference", "model_inference", "float_feedback"):
-        ended = subprocess.run(
-            [sys.executable, "-c", script, url, str(folder), table], check=False, timeout=120
-        )
-        assert ended.returncode == -signal.SIGKILL
+    for table in ("json_inference", "float_feedback"):
+        ended = warm.trajkit([script, url, str(folder), table], tmp_path, dict(os.environ), module="-c")
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
         assert not (folder / MANIFEST_NAME).exists()
         assert (folder / JOURNAL_NAME).exists()
     before = files(folder)
@@ -536,29 +534,29 @@ def test_two_runs_at_a_time_are_refused(rows: Any, bring: Any, tmp_path: Path) -
         bring(tmp_path / "archive")
 
 
-def test_an_archive_of_a_newer_trajkit_is_refused(bring: Any, tmp_path: Path) -> None:
-    bring(tmp_path / "archive")
-    path = tmp_path / "archive" / MANIFEST_NAME
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 2}))
-    with pytest.raises(StoreError, match="archive version 2; this trajkit reads up to 1"):
-        read_manifest(tmp_path / "archive")
-
-
-def test_a_part_outside_of_the_folder_is_refused(rows: Any, bring: Any, tmp_path: Path) -> None:
+def test_an_archive_of_a_newer_trajkit_and_a_part_outside_of_it_are_refused(
+    rows: Any, bring: Any, tmp_path: Path
+) -> None:
     rows.episode(0.5)
     bring(tmp_path / "archive")
     path = tmp_path / "archive" / MANIFEST_NAME
+    written = path.read_text()
+    path.write_text(json.dumps(json.loads(written) | {"format_version": 2}))
+    with pytest.raises(StoreError, match="archive version 2; this trajkit reads up to 1"):
+        read_manifest(tmp_path / "archive")
     path.write_text(
-        path.read_text()
-        .replace('"path":"json_inference/', '"path":"../json_inference/', 1)
-        .replace('"path": "json_inference/', '"path": "../json_inference/', 1)
+        written.replace('"path":"json_inference/', '"path":"../json_inference/', 1).replace(
+            '"path": "json_inference/', '"path": "../json_inference/', 1
+        )
     )
     with pytest.raises(StoreError, match="cannot be a part"):
         read_manifest(tmp_path / "archive")
 
 
-def test_no_credential_is_in_any_file(rows: Any, bring: Any, url: str, tmp_path: Path) -> None:
-    rows.episode(0.5)
+def test_every_table_is_a_table_of_parquet_for_anyone_and_no_file_has_a_credential(
+    rows: Any, bring: Any, tmp_path: Path
+) -> None:
+    rows.episode(0.5, tags={"trajkit.task": "goto"})
     bring(tmp_path / "archive")
     secret = b"only looks"
     for path in (tmp_path / "archive").rglob("*"):
@@ -567,11 +565,6 @@ def test_no_credential_is_in_any_file(rows: Any, bring: Any, url: str, tmp_path:
     source = json.dumps(read_manifest(tmp_path / "archive").source)
     assert "reader" not in source
     assert "@" not in source
-
-
-def test_every_table_is_a_table_of_parquet_for_anyone(rows: Any, bring: Any, tmp_path: Path) -> None:
-    rows.episode(0.5, tags={"trajkit.task": "goto"})
-    bring(tmp_path / "archive")
     with duckdb.connect() as connection:
         paths = f"{tmp_path}/archive/json_inference/*.parquet"
         rows_found = connection.execute(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -111,11 +112,7 @@ def exported(database: Any, goal: Path, **options: Any) -> tuple[Tally, Manifest
 
 @pytest.mark.parametrize(
     ("kind", "asked"),
-    [
-        pytest.param(kind, asked, marks=pytest.mark.full if (2 * place + number) % 12 else ())
-        for place, kind in enumerate(("clickhouse", "postgres"))
-        for number, asked in enumerate(REQUESTS)
-    ],
+    daily(itertools.product(("clickhouse", "postgres"), REQUESTS), {("postgres", "demonstrations")}),
 )
 def test_an_export_from_an_archive_is_that_from_its_database(
     kind: str, asked: str, urls: dict[str, str], archives: dict[str, Path], tmp_path: Path

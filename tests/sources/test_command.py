@@ -208,7 +208,7 @@ def test_what_is_wrong_with_trajkit_toml_is_named(folder: Path, capsys: Any) -> 
 
 def test_ctrl_c_leaves_nothing_and_the_next_export_works(folder: Path, rows: Any) -> None:
     first = rows.episode(0.5)
-    rows.copy(first, 20_000)  # so that the export takes a while
+    rows.copy(first, 8_000)  # so that the export takes a while
     process = subprocess.Popen(
         [sys.executable, "-m", "trajkit", "export", "-o", "s"],
         stderr=subprocess.PIPE,
@@ -226,7 +226,7 @@ def test_ctrl_c_leaves_nothing_and_the_next_export_works(folder: Path, rows: Any
     assert errors.splitlines()[-1] == "error: stopped", errors
     assert list(folder.iterdir()) == []
     assert trajkit(["export", "-o", "s"]) == 0
-    assert open_store(folder / "s").manifest.counts.n_steps == 40_002
+    assert open_store(folder / "s").manifest.counts.n_steps == 16_002
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are Unix's")

@@ -111,7 +111,7 @@ def test_numbers_beyond_64_bits_keep_every_digit_in_texts(rows: Any, run: Any) -
     assert float(second.action) == float(big)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("depth", daily([400, DEEP, 50], 2))
+@pytest.mark.parametrize("depth", daily([DEEP, 400, 50], 1))
 def test_deep_nesting_is_kept_and_what_cannot_follow_it_names_the_episode(
     folder: Path, rows: Any, capsys: pytest.CaptureFixture[str], depth: int
 ) -> None:
@@ -205,10 +205,10 @@ def test_steps_with_a_thousand_tags_each(rows: Any, run: Any) -> None:
     tags = {f"key {number}": "v" * (number % 7) for number in range(1_000)}
     episode_id = rows.id()
     rows.json_step(episode_id, tags=tags)
-    rows.copy(episode_id, 19)
+    rows.copy(episode_id, 5)
     _, episodes = run()
     assert episodes[episode_id].tags == tags
-    assert len(episodes[episode_id].steps) == 20
+    assert len(episodes[episode_id].steps) == 6
 
 
 def test_control_characters_and_nul_stay(rows: Any, run: Any) -> None:

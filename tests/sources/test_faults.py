@@ -237,9 +237,9 @@ def test_ctrl_c_stops_an_export_whose_server_says_nothing(
     try:
         until = time.monotonic() + 60
         while not through.n_faults and time.monotonic() < until:
-            time.sleep(0.05)
+            time.sleep(0.01)
         assert through.n_faults == 1
-        time.sleep(1)  # what comes before the silence is read
+        time.sleep(0.3)  # what comes before the silence is read
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=20)
     finally:
@@ -421,7 +421,8 @@ def test_what_stays_on_this_machine_is_not_made_small_unless_the_url_says_so(
         assert connection.query(f"SELECT value FROM system.settings WHERE name = '{name}'") == [(method,)]
     finally:
         connection.close()
-    assert digest_of_another_run(f"{database.url}{settings}", folder) == undisturbed
+    if settings:  # `undisturbed` is the export without any
+        assert digest_of_another_run(f"{database.url}{settings}", folder) == undisturbed
 
 
 @pytest.mark.parametrize("as_strings", daily([0, 1], 1))

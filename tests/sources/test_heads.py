@@ -205,6 +205,7 @@ def test_any_history_gives_the_same_store(
     assert sum(sent.whole) > 0
 
 
+@pytest.mark.full
 def test_a_generated_database_gives_the_same_store(
     shared_clickhouse: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +349,7 @@ def test_what_every_later_row_repeats_is_unreadable_in_all_of_them(
     assert sum(sent.short) > 0
 
 
+@pytest.mark.full
 def test_a_history_that_is_rewritten_in_the_same_length(rows: Any, both: Any, sent: Sent) -> None:
     """From the third step on, its beginning is another one, and not UTF-8."""
     converse(rows, 6)

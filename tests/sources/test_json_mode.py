@@ -32,8 +32,7 @@ def request(role: str, content: Any) -> dict[str, Any]:
     return {"messages": [{"role": role, "content": content}, {"role": "user", "content": "hello"}]}
 
 
-@pytest.mark.parametrize("role", ["system", "developer"])
-@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+@pytest.mark.parametrize(("role", "separators"), [("system", (",", ":")), ("developer", (", ", ": "))])
 def test_the_line_is_found_in_requests_of_every_shape(role: str, separators: tuple[str, str]) -> None:
     for content in (
         f"{PREFIX}\n\nBe kind.",

@@ -187,14 +187,14 @@ def test_content_may_be_a_list_a_text_or_one_block() -> None:
     assert [plain(step.messages[0]) for step in made if step.messages] == [CONTENTS["list"]] * 3
 
 
-@pytest.mark.parametrize("spaced", [False, True])
-def test_json_may_be_spelled_with_spaces_and_in_any_order(spaced: bool) -> None:
+def test_json_may_be_spelled_with_spaces_and_in_any_order() -> None:
     text = '[{"content":[{"text":"say \\"hi\\"","type":"text"}],"role":"user"}]'
     steps = Steps()
-    steps.json(messages=json.dumps(json.loads(text)) if spaced else text)
-    _, (step,) = steps.export()
-    assert step.messages is not None
-    assert plain(step.messages[0]) == [{"type": "text", "text": 'say "hi"'}]
+    for spelling in (text, json.dumps(json.loads(text))):
+        steps.json(messages=spelling)
+    _, made = steps.export()
+    found = [plain(step.messages[0]) for step in made if step.messages]
+    assert found == [[{"type": "text", "text": 'say "hi"'}]] * 2
 
 
 INPUTS: dict[str, tuple[Any, str | None]] = {
@@ -236,15 +236,14 @@ def test_the_observation_is_found_in_every_shape_of_the_input() -> None:
     assert found == {name: observation for name, (_, observation) in INPUTS.items()}
 
 
-@pytest.mark.parametrize("system", ["be good", {"mission": "m", "depth": {"n": 1}}, None])
-def test_the_system_of_an_input_is_a_text_or_an_object_and_is_kept(system: Any) -> None:
-    value = {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}
-    if system is not None:
-        value = {"system": system, **value}
+def test_the_system_of_an_input_is_a_text_or_an_object_and_is_kept() -> None:
+    said = {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}
+    values = [{"system": "be good", **said}, {"system": {"mission": "m", "depth": {"n": 1}}, **said}, said]
     steps = Steps()
-    steps.json(input=spelled(value))
-    _, (step,) = steps.export()
-    assert step.input == value
+    for value in values:
+        steps.json(input=spelled(value))
+    _, made = steps.export()
+    assert [step.input for step in made] == values
 
 
 def test_the_system_message_comes_first_and_may_be_empty_or_alone() -> None:
@@ -339,16 +338,18 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-def test_a_call_from_before_prompts_were_kept_has_the_one_that_went_over_the_wire(name: str) -> None:
-    request, roles = REQUESTS[name]
+def test_a_call_from_before_prompts_were_kept_has_the_one_that_went_over_the_wire() -> None:
     steps = Steps()
-    call_id = steps.call(steps.json(calls=0), messages="", said="")
-    database = RowDatabase(steps.inferences, steps.calls, raw_requests={call_id: spelled(request)})
-    _, (step,) = steps.export(database)
-    assert step.mask_reason is None
-    assert [message.role for message in step.messages or ()] == roles
-    assert [message.text for message in step.messages or ()][:2] == ["You play.", "go"]
+    requests = {
+        steps.call(steps.json(calls=0), messages="", said=""): spelled(request)
+        for request, _ in REQUESTS.values()
+    }
+    database = RowDatabase(steps.inferences, steps.calls, raw_requests=requests)
+    _, made = steps.export(database)
+    for (name, (_, roles)), step in zip(REQUESTS.items(), made, strict=True):
+        assert step.mask_reason is None, name
+        assert [message.role for message in step.messages or ()] == roles
+        assert [message.text for message in step.messages or ()][:2] == ["You play.", "go"]
 
 
 def test_a_request_that_nobody_understands_leaves_the_prompt_unknown() -> None:

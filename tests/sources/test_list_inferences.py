@@ -308,7 +308,7 @@ def a_filter(lot: random.Random, depth: int) -> Filter:
 
 
 @pytest.mark.timeout(900)  # 200 take half a minute on a machine that has nothing else to do
-@pytest.mark.parametrize("n_filters", [12, pytest.param(200, marks=pytest.mark.full)])
+@pytest.mark.parametrize("n_filters", [8, pytest.param(200, marks=pytest.mark.full)])
 def test_random_filters_select_what_tensorzero_lists(
     filled: Callable[[Logged], World], n_filters: int
 ) -> None:

@@ -15,20 +15,21 @@ def test_a_score_that_is_no_finite_number_was_not_measured_and_is_kept_as_feedba
     odd = {rows.episode(None): value for value in (math.inf, -math.inf, math.nan)}
     for episode_id, value in odd.items():
         rows.float(episode_id, value)
+    hidden = rows.episode(0.5)  # an odd one hides what was there before
+    rows.float(hidden, math.inf)
+    # what is about nothing that is there
+    rows.float(rows.id(), 0.9)
+    rows.insert("DemonstrationFeedback", id=rows.id(), inference_id=rows.id(), value="[]")
     _, episodes = run()
+    assert episodes.keys() == {scored, hidden, *odd}
     assert episodes[scored].metrics == {"episode_return": 0.5}
+    assert [item.value for item in episodes[scored].feedback] == [0.5]
+    assert episodes[hidden].metrics == {}
     for episode_id, value in odd.items():
         assert episodes[episode_id].metrics == {}
         assert [item.value for item in episodes[episode_id].feedback] == [str(value)]
     _, episodes = run(MetricCondition(name="episode_return", min=-1e30))
     assert set(episodes) == {scored}
-
-
-def test_a_score_that_is_no_finite_number_hides_an_earlier_one(rows: Any, run: Any) -> None:
-    episode_id = rows.episode(0.5)
-    rows.float(episode_id, math.inf)
-    _, episodes = run()
-    assert episodes[episode_id].metrics == {}
 
 
 def test_a_demonstration_that_is_no_json_is_kept_as_text(rows: Any, run: Any) -> None:
@@ -43,11 +44,3 @@ def test_a_demonstration_that_is_no_json_is_kept_as_text(rows: Any, run: Any) ->
         (step,) = learned[episode_id].steps
         assert step.completion is not None
         assert (step.completion.text, step.mask_reason) == (value, "invalid output")
-
-
-def test_feedback_on_what_is_not_there_is_about_no_episode(rows: Any, run: Any) -> None:
-    episode_id = rows.episode(0.5)
-    rows.float(rows.id(), 0.9)
-    rows.insert("DemonstrationFeedback", id=rows.id(), inference_id=rows.id(), value="[]")
-    _, episodes = run()
-    assert [item.value for item in episodes[episode_id].feedback] == [0.5]

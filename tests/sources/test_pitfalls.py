@@ -127,13 +127,7 @@ def test_09_a_workflow_evaluation_starts_when_its_inferences_do_and_has_its_task
     assert episodes[named].task == "mine"
 
 
-def test_11_a_pinned_variant_is_no_evaluation_and_stays_visible(rows: Any, run: Any) -> None:
-    episode_id = rows.episode(None, tags={"tensorzero::variant_pinned": "baseline"})
-    _, episodes = run()
-    assert episodes[episode_id].purpose == Purpose.UNKNOWN
-    assert episodes[episode_id].tags == {"tensorzero::variant_pinned": "baseline"}
-
-
+@pytest.mark.full
 def test_12_a_step_that_failed_left_no_row_and_the_others_are_counted_without_gaps(
     rows: Any, run: Any
 ) -> None:
@@ -144,6 +138,7 @@ def test_12_a_step_that_failed_left_no_row_and_the_others_are_counted_without_ga
     assert [step.step_index for step in episodes[episode_id].steps] == [0, 1]
 
 
+@pytest.mark.full
 def test_14_a_cached_answer_says_so_and_keeps_what_the_cache_kept(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     inference_id = rows.json_step(episode_id, calls=0)
@@ -153,6 +148,7 @@ def test_14_a_cached_answer_says_so_and_keeps_what_the_cache_kept(rows: Any, run
     assert (step.cached, step.cost_usd, step.n_input_tokens, step.latency_s) == (True, 0, 40, 0.02)
 
 
+@pytest.mark.full
 def test_16_tools_of_the_configuration_are_found_without_a_list(
     rows: Any, run: Any, client: Any, snapshots: None
 ) -> None:
@@ -179,6 +175,7 @@ def test_16_tools_of_the_configuration_are_found_without_a_list(
     assert [step.tools for step in episodes[episode_id].steps] == [(tool,), (tool,)]
 
 
+@pytest.mark.full
 def test_17_a_file_is_a_pointer_and_may_be_gone(rows: Any, run: Any) -> None:
     file = {
         "type": "file",
@@ -204,11 +201,14 @@ def test_18_rows_that_come_late_are_unknown_until_they_are_there(rows: Any, run:
     assert episodes[episode_id].steps[0].mask_reason is None
 
 
-def test_19_tags_are_texts_and_reserved_ones_are_kept(rows: Any, run: Any) -> None:
+def test_11_19_a_pinned_variant_is_no_evaluation_and_tags_are_texts_of_which_reserved_ones_are_kept(
+    rows: Any, run: Any
+) -> None:
     tags = {"number": "7", "empty": "", "tensorzero::variant_pinned": "x", 'quo"ted': "\\"}
     episode_id = rows.episode(None, tags=tags)
     _, episodes = run()
     assert episodes[episode_id].tags == tags
+    assert episodes[episode_id].purpose == Purpose.UNKNOWN
 
 
 def test_20_of_configurations_that_differ_the_newest_counts_and_the_data_say_the_level(
@@ -252,6 +252,7 @@ def test_23_more_rows_come_than_tensorzero_lists_by_default(rows: Any, run: Any)
     assert episodes[episode_id].n_steps == 61
 
 
+@pytest.mark.full
 def test_24_a_batch_inference_has_no_time_of_its_own(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     rows.chat_step(episode_id, output=SAID, prompt=TEXT, processing_time_ms=None)

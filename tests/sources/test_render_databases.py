@@ -54,7 +54,7 @@ def opened(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Callable[[], Any]]:
     """The three places of one set of rows."""
-    data = generated.generated(seed=3, n_episodes=60)
+    data = generated.generated(seed=3, n_episodes=40)
     for number, snapshot in enumerate(data.snapshots):
         # the second of them is the newest, and the only one that has the variant
         snapshot["config"] += VARIANTS if number == 1 else ""
@@ -101,6 +101,7 @@ def _text(message: Message) -> str:
     return "".join(getattr(block, "text", None) or "" for block in message.content)
 
 
+@pytest.mark.full
 def test_the_line_of_json_mode_is_read_from_every_place(opened: Any, tmp_path: Path) -> None:
     assert len(digests(opened, tmp_path)) == 1
     found = systems(tmp_path / "postgres")

@@ -167,31 +167,18 @@ def test_the_tools_of_a_step_are_those_that_the_model_could_call(found: dict[str
     assert found[name].tools == (None if expected is None else tuple(expected))
 
 
-def test_the_list_and_the_configuration_agree() -> None:
-    steps = Steps()
-    steps.chat(SAID, snapshot_hash=HASH, **ROWS["the list"][0])
-    steps.chat(SAID, snapshot_hash=HASH, **ROWS["no list: those of the configuration"][0])
-    snapshots = [{"snapshot_hash": HASH, "config": CONFIG, "templates": {}}]
-    _, (one, other) = steps.export(RowDatabase(steps.inferences, steps.calls, snapshots=snapshots))
-    assert one.tools == other.tools
-
-
-@pytest.mark.parametrize(
-    ("config", "names"),
-    [
-        (None, ["move"]),
-        ("not TOML [", ["move"]),
-        (CONFIG, ["move", "gone"]),
-        (CONFIG, ["elsewhere"]),
-    ],
-)
-def test_a_step_whose_tools_nobody_knows_is_not_learned(config: str | None, names: list[str]) -> None:
-    steps = Steps()
-    steps.chat(SAID, snapshot_hash=HASH, allowed_tools=allowed("function_default", *names))
-    snapshots = [] if config is None else [{"snapshot_hash": HASH, "config": config, "templates": {}}]
-    tally, (step,) = steps.export(RowDatabase(steps.inferences, steps.calls, snapshots=snapshots))
-    assert (step.tools, step.mask_reason, step.loss_weight) == (None, "tools unknown", 0)
-    assert [(entry.reason, entry.n_steps) for entry in tally.masked] == [("tools unknown", 1)]
+def test_a_step_whose_tools_nobody_knows_is_not_learned() -> None:
+    cases = ((None, ["move"]), ("not TOML [", ["move"]), (CONFIG, ["move", "gone"]), (CONFIG, ["elsewhere"]))
+    steps, snapshots = Steps(), []
+    for number, (config, names) in enumerate(cases):
+        steps.chat(SAID, snapshot_hash=f"{number:064x}", allowed_tools=allowed("function_default", *names))
+        if config is not None:
+            snapshots.append({"snapshot_hash": f"{number:064x}", "config": config, "templates": {}})
+    tally, made = steps.export(RowDatabase(steps.inferences, steps.calls, snapshots=snapshots))
+    assert [(step.tools, step.mask_reason, step.loss_weight) for step in made] == [
+        (None, "tools unknown", 0)
+    ] * 4
+    assert [(entry.reason, entry.n_steps) for entry in tally.masked] == [("tools unknown", 4)]
 
 
 def test_configurations_are_read_only_where_a_row_needs_one() -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.curation.pair_file import open_pairs
 from trajkit.schema import Episode, FileBlock, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
@@ -241,7 +242,7 @@ PREFERENCES = {
 }
 
 
-@pytest.mark.parametrize("name", PREFERENCES)
+@pytest.mark.parametrize("name", daily(PREFERENCES, {"OpenAI", "LLaMA-Factory v1", "Alpaca"}))
 def test_a_preference_row_becomes_a_pair(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     chosen, rejected = episodes(PREFERENCES[name])
     assert [chosen.metrics, rejected.metrics] == [{"preferred": 1.0}, {"preferred": 0.0}]
@@ -268,21 +269,24 @@ def test_alpaca_is_read_with_its_input_and_history() -> None:
     assert episode.origin == {"file": "a.jsonl:1", "columns": {"lang": "en"}}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_call_of_sharegpt_may_be_tagged() -> None:
+    texts = (
         "<function=look>\n<parameter=at>\n1\n</parameter>\n</function>",
         '<function=look>{"at": "1"}</function>',
         '{"name": "look", "arguments": {"at": "1"}}',
-    ],
-)
-def test_a_call_of_sharegpt_may_be_tagged(text: str) -> None:
-    turns = [("human", "u"), ("function_call", text), ("observation", "seen"), ("gpt", "done")]
-    (episode,) = episodes({"conversations": [{"from": who, "value": said} for who, said in turns]})
-    assert episode.steps[0].completion is not None
-    (call,) = episode.steps[0].completion.content
-    assert isinstance(call, ToolCallBlock)
-    assert (call.name, json.loads(call.arguments)) == ("look", {"at": "1"})
+    )
+    turns = [
+        [("human", "u"), ("function_call", text), ("observation", "seen"), ("gpt", "done")] for text in texts
+    ]
+    found = episodes(
+        *({"conversations": [{"from": who, "value": said} for who, said in row]} for row in turns)
+    )
+    assert len(found) == len(texts)
+    for episode in found:
+        assert episode.steps[0].completion is not None
+        (call,) = episode.steps[0].completion.content
+        assert isinstance(call, ToolCallBlock)
+        assert (call.name, json.loads(call.arguments)) == ("look", {"at": "1"})
 
 
 @pytest.mark.parametrize("column", ["messages", "conversation"])
@@ -362,13 +366,12 @@ def test_what_cannot_be_read_has_a_named_reason(name: str, capsys: pytest.Captur
     assert words in refused("\n".join(map(json.dumps, rows)), capsys)
 
 
-@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 400, "NaN"])
 @pytest.mark.parametrize("place", ["weight", "extra"])
-def test_a_number_that_is_too_large_is_left_out_with_skip_bad(number: str, place: str) -> None:
-    bad = (
-        f'{{"messages": [{json.dumps(ASKED)}, {{"role": "assistant", "content": "b", "{place}": {number}}}]}}'
-    )
-    Path("a.jsonl").write_text(f"{bad}\n{json.dumps({'messages': [ASKED, ANSWERED]})}\n")
+def test_a_number_that_is_too_large_is_left_out_with_skip_bad(place: str) -> None:
+    answer = f'{{"role": "assistant", "content": "b", "{place}": NUMBER}}'
+    bad = f'{{"messages": [{json.dumps(ASKED)}, {answer}]}}\n'
+    bads = "".join(bad.replace("NUMBER", number) for number in ("1e999", "-1e999", "1" * 400, "NaN"))
+    Path("a.jsonl").write_text(f"{bads}{json.dumps({'messages': [ASKED, ANSWERED]})}\n")
     assert run(["import", "a.jsonl", "-o", "store", "--skip-bad"]) == 0
     assert len(list(open_dataset("store"))) == 1
 

@@ -160,7 +160,7 @@ def attempt(path: Path, *options: str) -> None:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_documents_with_other_values_are_read_or_named(name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    for seed in range(2 * FACTOR):
+    for seed in range(FACTOR):
         chance = random.Random(f"{name} {seed}")
         lines = [json.dumps(changed(one, chance)) for one in DOCUMENTS[name] for _ in range(8)]
         path.write_text("\n".join([*lines, *map(json.dumps, DOCUMENTS[name])]))
@@ -171,7 +171,7 @@ def test_documents_with_other_values_are_read_or_named(name: str, tmp_path: Path
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_damaged_bytes_are_read_or_named(name: str, tmp_path: Path) -> None:
-    for seed in range(5 * FACTOR):
+    for seed in range(3 * FACTOR):
         chance = random.Random(f"bytes {name} {seed}")
         path = tmp_path / chance.choice(["a.jsonl", "a.json"])
         path.write_bytes(damaged("\n".join(map(json.dumps, DOCUMENTS[name])).encode(), chance))
@@ -197,13 +197,13 @@ def test_damaged_tables_and_logs_are_read_or_named(
     name: str, make: Callable[[], bytes], tmp_path: Path
 ) -> None:
     data = make()
-    for seed in range(8 * FACTOR):
+    for seed in range(4 * FACTOR):
         (tmp_path / name).write_bytes(damaged(data, random.Random(f"{name} {seed}")))
         attempt(tmp_path / name, "--skip-bad")
 
 
 def test_damaged_job_folders_are_read_or_named(tmp_path: Path) -> None:
-    for seed in range(5 * FACTOR):
+    for seed in range(3 * FACTOR):
         chance = random.Random(f"job {seed}")
         folder = tmp_path / "job"
         trial(folder / "one", document(USER, ASKS, DONE))

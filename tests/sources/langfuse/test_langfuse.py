@@ -83,7 +83,10 @@ def test_thirty_episodes_come_back_from_the_tables_of_version_4(
     assert plain(READ.episodes(url)) == plain(READ.episodes(database))
 
 
-@pytest.mark.parametrize("suffix", daily([".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv", ".csv.gz"], 4))
+@pytest.mark.parametrize(
+    "suffix",
+    daily([".parquet", ".jsonl.gz", ".jsonl", ".json", ".csv", ".csv.gz"], 2),
+)
 @pytest.mark.parametrize("is_enriched", [True, False])
 def test_thirty_episodes_come_back_from_an_export(
     tables: langfuse.Tables, tmp_path: Path, suffix: str, is_enriched: bool
