@@ -43,6 +43,7 @@ class Model:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else 40 ms between head and body
 
             def do_POST(self) -> None:
                 model.requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))

@@ -244,6 +244,7 @@ def serving(fake: FakeOpenAI) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else 40 ms between head and body
 
         def log_message(self, format: str, *arguments: object) -> None:
             pass

@@ -47,6 +47,7 @@ class TinkerStandIn:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else 40 ms between head and body
 
             def do_GET(self) -> None:
                 self._answer({})
