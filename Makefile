@@ -1,8 +1,9 @@
 # Each target does its own set-up. All it needs is Python 3.11 or newer, make, and a package registry.
 
 PYTHON ?= python3
-# Test files at a time. Each starts databases, servers and models of its own: not one for every core of a large machine.
-WORKERS ?= 2
+# Test files at a time: on two cores a third one uses the time in which the others wait. Each starts databases, servers and
+# models of its own: not one for every core of a large machine.
+WORKERS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
