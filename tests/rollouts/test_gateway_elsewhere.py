@@ -154,7 +154,7 @@ def test_a_gateway_that_dies_and_stays_away_ends_the_run_and_the_same_command_go
 
     failing = threading.Thread(target=fail)
     failing.start()
-    command = [*ARGUMENTS, "--seeds", "300:320", "--max-steps", "2", "--concurrency", "8", "--retries", "1"]
+    command = [*ARGUMENTS, "--seeds", "300:332", "--max-steps", "2", "--concurrency", "8", "--retries", "1"]
     assert run_command(command) == 4
     failing.join()
     first = capsys.readouterr()
@@ -163,5 +163,5 @@ def test_a_gateway_that_dies_and_stays_away_ends_the_run_and_the_same_command_go
     assert run_command(command) == 0
     said = capsys.readouterr().err
     assert "done before" in said
-    assert "every row of 20 episodes is in the database" in said
+    assert "every row of 32 episodes is in the database" in said
     assert "could not be marked" not in said
