@@ -57,7 +57,7 @@ test-all: ready ## Before a release: lint, then every test that needs no GPU, th
 
 # The slow part of lint uses one core. Reading all tests on another one compiles them, and what they import, for all workers.
 ready:
-	@$(MAKE) --no-print-directory -j3 --output-sync=line lint system read
+	@$(MAKE) --no-print-directory -j3 lint system read
 
 read: $(INSTALLED)
 	@$(BIN)/python -m pytest --collect-only -qq -m 'not gpu' >/dev/null || true  # pytest itself will say what is wrong
