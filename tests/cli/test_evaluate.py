@@ -184,12 +184,12 @@ def test_a_server_that_dies_in_the_middle_costs_no_episode_and_doubles_none(
     ask: Callable[[str], str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lives_until = [4]
+    lives_until = [7]
 
     def answer(body: dict[str, Any], n: int) -> Reply:
         return GO if n < lives_until[0] else Reply(None)
 
-    command = ["--variants", "baseline,history", "--seeds", "200:204", "--task", "goto", "--max-steps", "2"]
+    command = ["--variants", "baseline,history", "--seeds", "200:206", "--task", "goto", "--max-steps", "2"]
     command += [*own_model(answer), "--retries", "0", "--concurrency", "2", "-o", "stores/died"]
     assert run(["evaluate", "babyai", *command]) == 4
     printed = capsys.readouterr()
@@ -198,15 +198,15 @@ def test_a_server_that_dies_in_the_middle_costs_no_episode_and_doubles_none(
 
     lives_until[0] = 10_000
     document = evaluated(capsys, *command)
-    assert [(group["n_episodes"], group["n_missing"]) for group in document["groups"]] == [(4, 0), (4, 0)]
+    assert [(group["n_episodes"], group["n_missing"]) for group in document["groups"]] == [(6, 0), (6, 0)]
     episodes = list(open_dataset("stores/died"))
     played = {((one.origin or {})["policy"], one.seed) for one in episodes}
-    assert len(episodes) == len(played) == 8
+    assert len(episodes) == len(played) == 12
     feedback = ask(
         "SELECT count(), uniqExact(target_id) FROM tensorzero.FloatMetricFeedback "
         f"WHERE metric_name = 'episode_return' AND tags['trajkit.run'] = '{document['run']}'"
     )
-    assert feedback.split() == ["8", "8"]
+    assert feedback.split() == ["12", "12"]
 
 
 def test_a_model_that_answers_only_garbage_finishes_and_is_reported_as_such(
