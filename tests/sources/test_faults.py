@@ -239,7 +239,7 @@ def test_ctrl_c_stops_an_export_whose_server_says_nothing(
         while not through.n_faults and time.monotonic() < until:
             time.sleep(0.01)
         assert through.n_faults == 1
-        time.sleep(0.3)  # what comes before the silence is read
+        time.sleep(1)  # what comes before the silence is read
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=20)
     finally:
