@@ -175,7 +175,9 @@ def test_a_condition_on_steps_chooses_steps(rows: Any, run: Any) -> None:
     rows.float(made[1], 0.9, metric="step_score")
     rows.float(made[2], 0.2, metric="step_score")
     no = "not selected"
-    assert steps(run, where="metrics.step_score > 0.1 and n_steps = 4") == {episode_id: [no, None, None, no]}
+    assert steps(run, where="step_score > 0.1 and metrics.step_score > 0.1 and n_steps = 4") == {
+        episode_id: [no, None, None, no]
+    }
     assert steps(run, where="step.tags.k in ('0', '3')") == {episode_id: [None, no, no, None]}
     assert steps(run, where="step.step_index >= 2 and step.variant_name = 'b'") == {
         episode_id: [no, no, no, None]
@@ -404,7 +406,7 @@ def test_a_store_refuses_what_only_a_database_can_do(everything: Path) -> None:
 def test_tags_that_differ_by_case_are_not_taken_for_each_other(rows: Any, url: str, tmp_path: Path) -> None:
     low, _ = rows.episode(None, tags={"k": "1", "K": "2"}), rows.episode(None, tags={"k": "2", "K": "1"})
     exported(url, tmp_path / "all")
-    for number, condition in enumerate(("tags.k = '1'", "tags.K = '2'")):
+    for number, condition in enumerate(("tags.k = '1'", "tags.K = '2' and tags.k = '1'")):
         exported(url, tmp_path / f"direct-{number}", where=condition)
         select(tmp_path / "all", tmp_path / f"chosen-{number}", where=condition)
         for goal in (tmp_path / f"direct-{number}", tmp_path / f"chosen-{number}"):
@@ -416,5 +418,6 @@ def test_names_only_match_themselves(rows: Any, run: Any) -> None:
     episode_id, _ = rows.episode(None, tags={odd: odd}, variant=odd), rows.episode(None)
     rows.float(episode_id, 1.0, metric=odd)
     name, text = odd.replace('"', '""'), odd.replace("'", "''")
-    for condition in (f"tags.\"{name}\" = '{text}'", f"variant = '{text}' and \"{name}\" > 0"):
+    measured = f'"{name}" > 0 and metrics."{name}" = 1'
+    for condition in (f"tags.\"{name}\" = '{text}'", f"variant = '{text}' and {measured}"):
         assert kept(run, where=condition) == [episode_id]

@@ -217,8 +217,9 @@ class StoreWriter:
 
         Args:
             lineage: The lineage, oldest entry first.
-            connection: A connection whose database also does the checks, with a memory limit and a folder to
-                spill to: opening a new one takes longer than checking a small store. None for a new one.
+            connection: A connection whose database also does the checks, with a folder to spill to, and whose
+                memory limit becomes that of the checks: opening a new one takes longer than checking a small
+                store. None for a new one.
             expected: The digest that the store must have; None for any.
 
         Raises:
@@ -230,7 +231,7 @@ class StoreWriter:
         with contextlib.ExitStack() as stack:
             checking = connection
             if checking is None:
-                checking = stack.enter_context(connect(memory_limit=CHECKING_MEMORY, spill=folder / "spill"))
+                checking = stack.enter_context(connect(spill=folder / "spill"))
             own = stack.enter_context(checking.cursor())  # its temporary tables are its own
             stack.enter_context(writing(self._goal, own))
             digest = self._checked(own, folder)
@@ -250,6 +251,7 @@ class StoreWriter:
 
     def _checked(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> str:
         """Check the written parts, and return their digest."""
+        connection.execute(f"SET memory_limit = '{CHECKING_MEMORY}'")
         connection.execute("SET parquet_metadata_cache = true")
         connection.execute("CREATE SCHEMA written")
         connection.execute("SET schema = 'written'")
@@ -371,7 +373,6 @@ def write_episodes(
         with StoreWriter(goal, kind=kind, metrics=chosen, source=source, as_of=as_of) as writer:
             for part in spool.parts(chosen):
                 writer.add(spool.connection, **part._asdict())
-            spool.connection.execute(f"SET memory_limit = '{CHECKING_MEMORY}'")
             return writer.finish(lineage=lineage, connection=spool.connection)
 
 

@@ -74,15 +74,12 @@ class Workspace(NamedTuple):
         self.connection.execute(f"SET disabled_optimizers = {kept}")
 
     @contextlib.contextmanager
-    def without(
-        self, names: Sequence[str], *, n_rows: int, memory_limit: str
-    ) -> Iterator[duckdb.DuckDBPyConnection]:
+    def without(self, names: Sequence[str], *, n_rows: int) -> Iterator[duckdb.DuckDBPyConnection]:
         """Lend the connection to other work in a block, with the usual joins: a new one would take 25 ms.
 
         Args:
             names: Tables that are dropped.
-            n_rows: How much there is to do; for many rows with all cores, and `memory_limit`.
-            memory_limit: Such as `1GB`.
+            n_rows: How much there is to do; for many rows with all cores.
         """
         for name in names:
             self.connection.execute(f"DROP TABLE {quoted(name)}")
@@ -90,8 +87,6 @@ class Workspace(NamedTuple):
         if n_rows < MANY_ROWS:
             yield self.connection
             return
-        # each setting returns free memory to the system, which takes 15 ms
-        self.connection.execute(f"SET memory_limit = {literal(memory_limit)}")
         with self.threads(N_CORES):
             yield self.connection
 

@@ -46,7 +46,7 @@ from trajkit.sources.tensorzero.render.calls import Rerendering
 from trajkit.sources.tensorzero.render.snapshots import TemplateSource
 from trajkit.store.engine import interruptible, writing
 from trajkit.store.rows import Rows
-from trajkit.store.writer import CHECKING_MEMORY, StoreWriter
+from trajkit.store.writer import StoreWriter
 
 _SHOWN_UNREADABLE = 5
 
@@ -226,9 +226,7 @@ class _Export:
             n_unreadable = self._refuse_unreadable()
             left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
             tally = tally.model_copy(update={"masked": left, "n_unreadable": n_unreadable})
-            with self._workspace.without(
-                _LARGE_TABLES, n_rows=tally.n_steps_kept, memory_limit=CHECKING_MEMORY
-            ) as connection:
+            with self._workspace.without(_LARGE_TABLES, n_rows=tally.n_steps_kept) as connection:
                 lineage = [lineage_entry(self._seen, tally)]
                 return tally, writer.finish(lineage=lineage, connection=connection)
 
