@@ -51,7 +51,7 @@ IMITATION = "imitation"
 ITERATIONS = 10
 """Of reinforcement learning of two tasks; half as many after imitation."""
 OF_FIVE = 20
-"""Of reinforcement learning of five tasks."""
+"""Of reinforcement learning of five tasks; half as many without demonstrations."""
 FIVE_RL = (
     *("--algorithm", "gigpo", "--set", "gamma=0.95", "--set", "lora=null", "--learning-rate", "5e-4"),
     *("--minibatches", "8"),
@@ -306,7 +306,7 @@ def five_shown_more(lab: Lab) -> Model:
 def five_shown_rl(lab: Lab) -> Model:
     """The expert's demonstrations, and then reinforcement learning."""
     shown = five_shown(lab)
-    found = five_rl(lab, "shown-rl", f"runs/{shown.model}/merged", *lab.measuring(FIVE))
+    found = five_rl(lab, "shown-rl", f"runs/{shown.model}/merged", OF_FIVE, *lab.measuring(FIVE))
     label, name = f"expert demonstrations; then RL, {OF_FIVE} iterations", "expert-rl"
     both = ((shown.n_learned or 0) + found.n_learned, shown.n_played + found.n_played)
     return Model(label, name, found.job, *both, ("expert", "expert-more"))
@@ -314,7 +314,7 @@ def five_shown_rl(lab: Lab) -> Model:
 
 def five_own(lab: Lab) -> Model:
     """Own good episodes, as many as reinforcement learning plays."""
-    n = lab.n_seeds(OF_FIVE)
+    n = lab.n_seeds(OF_FIVE // 2)
     played = lab.played("five-explored", FIVE, "local", "--model", MODEL, n=n)
     found = lab.filtered("five-imitated", played, n)
     return Model("good episodes, steps masked", IMITATION, *found, n * len(FIVE))
@@ -322,19 +322,19 @@ def five_own(lab: Lab) -> Model:
 
 def five_random(lab: Lab) -> Model:
     """Reinforcement learning with random rewards."""
-    found = five_rl(lab, "five-random", MODEL, "--env", "random_rewards:RandomRewards")
-    return Model(f"RL, {OF_FIVE} iterations, random rewards (control)", "control", *found)
+    found = five_rl(lab, "five-random", MODEL, OF_FIVE // 2, "--env", "random_rewards:RandomRewards")
+    return Model(f"RL, {OF_FIVE // 2} iterations, random rewards (control)", "control", *found)
 
 
 def five_base_rl(lab: Lab) -> Model:
     """Reinforcement learning of the base model."""
-    found = five_rl(lab, "five-rl", MODEL, *lab.measuring(FIVE))
-    return Model(f"RL, {OF_FIVE} iterations", "rl", *found, ("control", IMITATION))
+    found = five_rl(lab, "five-rl", MODEL, OF_FIVE // 2, *lab.measuring(FIVE))
+    return Model(f"RL, {OF_FIVE // 2} iterations", "rl", *found, ("control", IMITATION))
 
 
-def five_rl(lab: Lab, name: str, model: str, *options: str) -> Reinforced:
+def five_rl(lab: Lab, name: str, model: str, iterations: int, *options: str) -> Reinforced:
     """Five tasks by playing."""
-    return lab.reinforced(name, model, OF_FIVE, "--task", ",".join(FIVE), *FIVE_RL, *options)
+    return lab.reinforced(name, model, iterations, "--task", ",".join(FIVE), *FIVE_RL, *options)
 
 
 def five(lab: Lab) -> Iterator[Model]:

@@ -90,9 +90,9 @@ def test_many_small_batches_give_the_lines_of_a_few_large_ones(
     (part,) = dataset.store.parts("steps")
     assert OPENAI_SFT.plain is not None
     plain = OPENAI_SFT.plain(Unit.STEP)
-    few = list(PartSteps(part, None).tables(plain))
+    few = list(PartSteps(part, None).tables(plain, merges=False))
     monkeypatch.setattr("trajkit.curation.rows.part._MOST_STEPS", 50)
-    many = list(PartSteps(part, None).tables(plain))
+    many = list(PartSteps(part, None).tables(plain, merges=False))
     assert (len(few), len(many)) == (3, 90)
     assert pa.concat_tables(many).equals(pa.concat_tables(few))
 
@@ -109,10 +109,10 @@ def test_only_row_groups_with_chosen_steps_are_read(tmp_path: Path) -> None:
     data = bytearray(part.read_bytes())
     data[place : place + 64] = bytes(64)
     part.write_bytes(data)
-    (table,) = PartSteps(part, ids).tables(None)
+    (table,) = PartSteps(part, ids).tables(None, merges=False)
     assert table.column("step_index").to_pylist() == [0, 1, 2]
     with pytest.raises(OSError, match="deserialize"):
-        list(PartSteps(part, None).tables(None))
+        list(PartSteps(part, None).tables(None, merges=False))
 
 
 def test_rows_of_plain_text_need_no_pandas(tmp_path: Path) -> None:
@@ -120,7 +120,8 @@ def test_rows_of_plain_text_need_no_pandas(tmp_path: Path) -> None:
     code = (
         "import pathlib, sys\n"
         "from trajkit.curation.rows.file import convert\nfrom trajkit.store.dataset import open_dataset\n"
-        "convert(open_dataset('store'), pathlib.Path('train.jsonl'), to='openai-sft')\n"
+        "for unit in ('step', 'episode'):\n"
+        "    convert(open_dataset('store'), pathlib.Path(unit), to='openai-sft', unit=unit)\n"
         "assert 'pandas' not in sys.modules\n"
     )
     write_episodes(tmp_path / "store", (make_episode(f"ep-{n}") for n in range(9)), kind="test")

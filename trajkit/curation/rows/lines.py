@@ -1,4 +1,7 @@
-"""Write lines in Python: for steps that are not plain text, and wherever tokens are counted."""
+"""Write lines in Python: for steps that are not plain text, and wherever tokens are counted.
+
+`plain_line` writes all others: the same bytes, in columns.
+"""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def joined(shards: Sequence[Made], work: Path) -> Made:
 
 
 def _plain(form: SftFormat | JudgedFormat, asked: Options) -> PlainText | None:
-    """Return how SQL writes rows of plain text; None if the format declares no way."""
+    """Return how columns of plain text are written as rows; None if the format declares no way."""
     if isinstance(form, JudgedFormat) or form.plain is None:
         return None
     return form.plain(asked.unit)

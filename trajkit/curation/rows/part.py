@@ -1,8 +1,4 @@
-"""Read the steps of one part of a store from Parquet and write their lines, without a query.
-
-This is for steps whose prompts are whole. If a prompt keeps messages of the previous step, DuckDB rebuilds
-the conversations (`steps`).
-"""
+"""Read the steps of one part of a store from Parquet and write their lines, without a query."""
 
 from __future__ import annotations
 
@@ -28,10 +24,11 @@ from trajkit.curation.rows.bridge import (
     reals_in,
     texts_of,
 )
-from trajkit.curation.rows.plain_line import PlainLines
+from trajkit.curation.rows.plain_line import Facts, PlainLines
 from trajkit.formats.base import PlainText
 
-RAW = ("n_prompt_kept", "messages", "completion", "tools")
+_SAID = ("messages", "completion")
+RAW = ("n_prompt_kept", *_SAID, "tools")
 """The columns of a step that make its row."""
 READ = ("episode_id", "step_index", "inference_id", "loss_weight", "mask_reason", *RAW)
 """The columns that are read."""
@@ -39,6 +36,8 @@ READ = ("episode_id", "step_index", "inference_id", "loss_weight", "mask_reason"
 # larger batches take new memory each time, which costs more than the work in it
 _BYTES_PER_BATCH = 5_000_000
 _MOST_STEPS = 2048
+_COST_OF_CHAINS = 8
+"""How much longer rows are whose prompts grow than what is stored of them."""
 _THREADS = max(1, min(4, os.cpu_count() or 1))
 _AT_ONCE = _THREADS + 1  # one batch waits for the first free thread
 _NULL = texts_of(["null"])
@@ -66,41 +65,38 @@ class PartSteps:
                 is_chosen: Any = pc.is_in(ids, value_set=chosen)
                 n_kept = n_kept.filter(is_chosen)
                 self._is_chosen = np.concatenate([flags_in(chunk) for chunk in is_chosen.chunks])
-        self.is_chained = (pc.max(n_kept).as_py() or 0) > 0
+        self._is_chained = (pc.max(n_kept).as_py() or 0) > 0
         """Whether some prompt keeps messages of the previous step."""
 
-    def tables(self, plain: PlainText | None) -> Iterator[pa.Table]:
+    def tables(self, plain: PlainText | None, *, merges: bool) -> Iterator[pa.Table]:
         """Yield the steps with the columns of `Steps.tables`, a bounded number at a time.
 
         Args:
             plain: How the format writes rows of plain text; None if Python writes all.
+            merges: Whether a row has all learned answers of a conversation, or one.
         """
-        lines = [None if plain is None else PlainLines(plain) for _ in range(_AT_ONCE)]
+        lines = [None if plain is None else PlainLines(plain, merges=merges) for _ in range(_AT_ONCE)]
         pending: deque[Future[pa.Table]] = deque()
         with (
             pq.ParquetFile(readable(self._path), memory_map=True) as file,
             ThreadPoolExecutor(_THREADS) as makers,
         ):
-            for number, batch in enumerate(self._batches(file)):
+            for number, batch in enumerate(self._batches(file, merges=merges)):
                 if len(pending) == _AT_ONCE:
                     yield pending.popleft().result()
                 # these `lines` are free again: tables are taken in the order of their batches
-                pending.append(makers.submit(_with_lines, batch, lines[number % _AT_ONCE]))
+                pending.append(makers.submit(_with_lines, batch, lines[number % _AT_ONCE], merges=merges))
             while pending:
                 yield pending.popleft().result()
 
-    def _batches(self, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-        """Yield the chosen steps as they are stored."""
-        n_rows = max(1, min(_MOST_STEPS, int(_BYTES_PER_BATCH / max(1.0, bytes_per_step(file)))))
+    def _batches(self, file: pq.ParquetFile, *, merges: bool) -> Iterator[pa.RecordBatch]:
+        """Yield the chosen steps as they are stored; of whole episodes where steps depend on each other."""
+        n_bytes = bytes_per_step(file) * (_COST_OF_CHAINS if self._is_chained and not merges else 1)
+        n_rows = max(1, min(_MOST_STEPS, int(_BYTES_PER_BATCH / max(1.0, n_bytes))))
         groups, is_mine = self._groups(file)
         batches = file.iter_batches(n_rows, row_groups=groups, columns=list(READ), use_threads=False)
-        n_done = 0
-        for batch in _ahead(batches):
-            mask = None if is_mine is None else is_mine[n_done : n_done + batch.num_rows]
-            n_done += batch.num_rows
-            mine = batch if mask is None or mask.all() else batch.filter(flags_of(mask))
-            if mine.num_rows:
-                yield mine
+        chosen = _chosen(_ahead(batches), is_mine)
+        return _whole(chosen) if merges or self._is_chained else chosen
 
     def _groups(self, file: pq.ParquetFile) -> tuple[list[int], Numbers | None]:
         """Return the row groups with chosen steps, and a mask of their chosen rows; None for all."""
@@ -122,6 +118,44 @@ def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
+def _chosen(batches: Iterator[pa.RecordBatch], is_mine: Numbers | None) -> Iterator[pa.RecordBatch]:
+    """Yield the chosen rows; None chooses all."""
+    n_done = 0
+    for batch in batches:
+        mask = None if is_mine is None else is_mine[n_done : n_done + batch.num_rows]
+        n_done += batch.num_rows
+        mine = batch if mask is None or mask.all() else batch.filter(flags_of(mask))
+        if mine.num_rows:
+            yield mine
+
+
+def _whole(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches of whole episodes."""
+    rest: list[pa.RecordBatch] = []
+    for batch in batches:
+        last = int(np.flatnonzero(_is_first(batch.column("episode_id")))[-1])
+        begins_another = bool(rest) and rest[-1].column("episode_id")[-1] != batch.column("episode_id")[0]
+        if last or begins_another:
+            yield _one([*rest, batch.slice(0, last)])
+            rest = []
+        rest.append(batch.slice(last))
+    if rest:
+        yield _one(rest)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return batch
+
+
+def _is_first(episode_ids: pa.Array[Any]) -> Numbers:
+    """Whether each row is the first of its episode."""
+    is_first = np.ones(len(episode_ids), bool)
+    if len(episode_ids) > 1:
+        is_first[1:] = flags_in(pc.not_equal(episode_ids[1:], episode_ids[:-1]))
+    return is_first
+
+
 def bytes_per_step(file: pq.ParquetFile, columns: Collection[str] = RAW) -> float:
     """Return the mean size of a step in some columns."""
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
@@ -134,26 +168,51 @@ def bytes_per_step(file: pq.ParquetFile, columns: Collection[str] = RAW) -> floa
     return n_bytes / max(1, sum(group.num_rows for group in groups))
 
 
-def _with_lines(batch: pa.RecordBatch, lines: PlainLines | None) -> pa.Table:
+def _with_lines(batch: pa.RecordBatch, lines: PlainLines | None, *, merges: bool) -> pa.Table:
     columns: dict[str, Any] = {name: batch.column(name) for name in _HANDED_OVER}
-    for name in ("messages", "completion", "tools"):
+    for name in (*_SAID, "tools"):
         columns[name] = _text(columns[name])
     is_there = flags_in(columns["loss_weight"].is_valid())
     weight = reals_in(columns["loss_weight"])
     reason = _reasons(columns, weight, is_there, batch.column("mask_reason"))
+    is_learned = flags_in(reason.is_null())
+    is_first, n_kept = _is_first(columns["episode_id"]), reals_in(columns["n_prompt_kept"])
+    is_joint = np.full(batch.num_rows, merges)
+    if not merges and n_kept.any():
+        firsts = np.flatnonzero(is_first)
+        is_joint = (np.maximum.reduceat(n_kept, firsts) > 0)[np.cumsum(is_first) - 1]
     line: pa.Array[Any] = pa.nulls(batch.num_rows, pa.large_string())
+    n_characters: pa.Array[Any] = pa.nulls(batch.num_rows, pa.int64())
+    is_raw = is_joint | is_learned
     if lines is not None:
-        is_wanted = flags_in(reason.is_null()) & is_there & (weight == 1) & _is(columns["tools"], _NO_TOOLS)
-        line = lines.of(columns["messages"], columns["completion"], is_wanted)
+        facts = Facts(
+            is_first=is_first,
+            is_joint=is_joint,
+            n_kept=n_kept,
+            has_answer=~_is(columns["completion"], _NULL),
+            is_learned=is_learned,
+            is_simple=_is(columns["tools"], _NO_TOOLS) & (~is_learned | (is_there & (weight == 1))),
+        )
+        line, is_raw, starts = lines.of(columns["messages"], columns["completion"], facts)
+        if merges:
+            until = np.cumsum(sum(_n_characters(columns[name]) for name in _SAID))
+            n_characters = numbers_of(until - np.concatenate(([0], until))[starts])
     return pa.table(
         {
             **columns,
             "reason": reason,
             "line": line,
-            "is_raw": pc.and_(reason.is_null(), line.is_null()),
-            "n_characters": pa.nulls(batch.num_rows, pa.int64()),
+            "is_raw": flags_of(is_raw),
+            "n_characters": n_characters,
         }
     )
+
+
+def _n_characters(column: pa.Array[Any]) -> Numbers:
+    """Return the size of each JSON; 0 where there is none, or an empty list."""
+    lengths: Any = pc.utf8_length(column)  # type: ignore[call-overload]  # the stubs want a narrower type
+    n = reals_in(lengths)
+    return np.where(flags_in(column.is_valid()) & (n > len("[]")), n, 0)
 
 
 def _text(column: pa.Array[Any]) -> pa.Array[Any]:
@@ -173,7 +232,7 @@ def _is(column: pa.Array[Any], values: pa.Array[Any]) -> Numbers:
 def _reasons(
     columns: dict[str, Any], weight: Numbers, is_there: Numbers, given: pa.Array[Any]
 ) -> pa.Array[Any]:
-    """Return why each step is not learned; null if it is. `steps` has the same in SQL."""
+    """Return why each step is not learned; null if it is."""
     is_masked = is_there & (weight <= 0)
     has_no_answer, has_no_prompt = (_is(columns[name], _NULL) for name in ("completion", "messages"))
     is_known = is_masked | has_no_answer | has_no_prompt

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trajkit._core.address import readable
-from trajkit.curation.rows.conversation import conversations, raw_steps
-from trajkit.curation.rows.part import RAW, READ, PartSteps, bytes_per_step
+from trajkit.curation.rows.part import RAW, PartSteps, bytes_per_step
 from trajkit.errors import StoreError
 from trajkit.formats.base import PlainText
 from trajkit.schema import Purpose
@@ -152,12 +151,7 @@ class Steps:
         """
         for path in self._store.parts("steps"):
             with self._reading():
-                part = PartSteps(path, None if self._has_all else self._ids)
-            if merges or part.is_chained:
-                for chunk in self._chunks(path):
-                    yield self._conversations(chunk, plain, merges=merges)
-                continue
-            tables = part.tables(plain)
+                tables = PartSteps(path, None if self._has_all else self._ids).tables(plain, merges=merges)
             while True:
                 with self._reading():
                     table = next(tables, None)
@@ -190,11 +184,6 @@ class Steps:
             n_bytes = bytes_per_step(file, columns)
         yield from _cut(part, found, n_bytes)
 
-    def _conversations(self, chunk: Chunk, plain: PlainText | None, *, merges: bool) -> pa.Table:
-        steps = self._of(chunk)
-        sql = raw_steps(steps) if plain is None else conversations(plain, steps, merges=merges)
-        return self._read(sql, chunk)
-
     def table(self, chunk: Chunk, columns: Sequence[str]) -> pa.Table:
         """Return a line, with its line break, for each step, by episode and position.
 
@@ -210,11 +199,6 @@ class Steps:
             "ORDER BY s.episode_id, s.step_index"
         )
         return self._read(sql, chunk)
-
-    def _of(self, chunk: Chunk) -> str:
-        texts = ("messages", "completion", "tools")
-        names = ", ".join(f"CAST({name} AS VARCHAR) AS {name}" if name in texts else name for name in READ)
-        return f"(SELECT {names} FROM {scan([chunk.part])} WHERE {_within(chunk)})"
 
     def read(self, sql: str, chunk: Chunk | None = None) -> pa.Table:
         """Return the rows of a SELECT, which may read `rows_of` the chunk.

@@ -77,8 +77,8 @@ def teach(
 
     Args:
         steps: The steps.
-        lines: Writes lines that SQL cannot.
-        plain: How SQL writes rows of plain text; None if it writes none.
+        lines: Writes the lines that are not plain text.
+        plain: How the format writes rows of plain text; None if Python writes all.
         spool: Collects the lines.
         provenance: Collects the origin of the steps.
         merges: Whether a row has all learned answers of a conversation.
