@@ -13,7 +13,8 @@ from tests.engines import work
 from tests.matrix import daily
 from trajkit.curation import redact as redacting
 from trajkit.curation.dedupe import dedupe
-from trajkit.curation.leak import drop_leaks
+from trajkit.curation.leak import drop_leaks, leak
+from trajkit.curation.leak_report import LeakKind
 from trajkit.curation.mask import mask
 from trajkit.curation.merge import merge
 from trajkit.curation.redact import redact
@@ -26,9 +27,10 @@ from trajkit.engines import local
 from trajkit.engines.engine import Engine, engine_named
 from trajkit.errors import RequestError, TrajkitError
 from trajkit.schema import Episode, Manifest, Transition, message
+from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store, verify
 from trajkit.store.spool import Spool
-from trajkit.store.writer import StoreWriter
+from trajkit.store.writer import StoreWriter, write_episodes
 
 SAMPLE = "sample:babyai"
 Verb = Callable[[Path, Engine | None], Any]
@@ -151,6 +153,18 @@ def test_merge_and_leak_are_the_same_in_any_number_of_shards(scored: Path, tmp_p
 
     expected = both(tmp_path / "whole", None)
     same(expected, both(tmp_path / "shards", in_this_process(3)))
+
+
+def test_a_report_of_leaks_is_the_same_in_any_number_of_shards(scored: Path, tmp_path: Path) -> None:
+    noted = tmp_path / "noted"
+    without_seeds = [
+        episode.model_copy(update={"seed": None, "episode_id": f"{episode.episode_id}-b"})
+        for episode in open_dataset(scored)
+    ]
+    write_episodes(noted, without_seeds, kind="test")
+    whole = leak(scored, noted)
+    assert {LeakKind.PROMPT, LeakKind.PROMPT_ANSWER} <= {finding.kind for finding in whole.findings}
+    assert leak(scored, noted, engine=in_this_process(3)) == whole
 
 
 def test_a_job_that_was_stopped_continues(tmp_path: Path) -> None:

@@ -74,9 +74,15 @@ def leak(
     if drop is None:
         if output is not None or dry_run:
             raise RequestError("-o and --dry-run are for --drop", hint="--drop train, or --drop eval")
-        report = find_leaks(
-            paths["train"], paths.get("eval"), strict_text=strict_text, near=near, by=many(by)
-        )
+        with Meter() as meter:
+            report = find_leaks(
+                paths["train"],
+                paths.get("eval"),
+                strict_text=strict_text,
+                near=near,
+                by=many(by),
+                engine=engine_of(engine, meter.show),
+            )
         for note in report.unchecked():
             talk(note)
         return report

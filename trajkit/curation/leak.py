@@ -10,13 +10,15 @@ differs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from trajkit._core.division import own_folder
 from trajkit._core.files import refuse_existing
 from trajkit._core.settings import Reservation, reserved
 from trajkit.curation.alike import ALIKE, THRESHOLD, create_none, find_alike
@@ -39,12 +41,15 @@ from trajkit.engines.engine import Engine
 from trajkit.errors import RequestError, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
-from trajkit.store.engine import MEMORY_LIMIT, connect, first_line, interruptible
+from trajkit.store.engine import MEMORY_LIMIT, connect, file_literal, first_line, interruptible, literal
 from trajkit.store.reader import Store, open_store, verify
 from trajkit.store.view import create_views, spans
 
 _MOST_EXAMPLES = 3
 _SHOWN_CHARACTERS = 100
+_HASHES = {"starts": ("first_text",), "texts": ("prompt", "near", "frame", "answer")}
+"""The columns of hashes in each table of texts."""
+_NO_STEPS = f"({hashed_steps('false')})"
 _READ_FAILURES = (duckdb.IOException, duckdb.OutOfMemoryException)
 
 
@@ -58,6 +63,7 @@ def leak(
     reservations: Iterable[Reservation] | None = None,
     memory_limit: str = MEMORY_LIMIT,
     threads: int | None = None,
+    engine: Engine | None = None,
 ) -> LeakReport:
     """Compare a training store with an evaluation store and with reserved worlds.
 
@@ -74,6 +80,7 @@ def leak(
         reservations: Reserved worlds; None for the `trajkit.toml` of the working folder and those above it.
         memory_limit: Memory limit of DuckDB, such as `1GB`, which spills to disk above it.
         threads: None for one per core.
+        engine: Reads the texts; None for this process.
 
     Raises:
         RequestError: `near` is out of range.
@@ -90,7 +97,7 @@ def leak(
         findings = [_reserved_worlds(connection, kept)]
         aliased = Aliased(n=0, n_of=0, worlds=())
         if evaluation is not None:
-            _read_texts(connection)
+            _read_texts(connection, stores, engine, None)
             _read_alike(connection, near, strict_text)
             findings += [*_same_worlds(connection), *_same_texts(connection, strict_text)]
             findings.append(_same_rooms(connection))
@@ -130,7 +137,7 @@ def drop_leaks(
         near: As in `leak`.
         by: As in `leak`.
         reservations: As in `leak`.
-        engine: Writes the new store; None for this process.
+        engine: Reads the texts and writes the new store; None for this process.
 
     Returns:
         The manifest of the new store, None without a goal; and the lineage entry.
@@ -151,7 +158,7 @@ def drop_leaks(
         barred = in_reserved(connection, kept, "o")
         rows = connection.execute(f"SELECT episode_id FROM eval.own AS o WHERE {barred}").fetchall()
         why |= dict.fromkeys((episode_id for (episode_id,) in rows), LeakKind.RESERVED)
-        _read_texts(connection)
+        _read_texts(connection, stores, engine, goal)
         _read_alike(connection, near, strict_text)
         for finding in chain(_same_worlds(connection), _same_texts(connection, strict_text)):
             blocked = "SELECT value FROM both_have WHERE blocks"
@@ -238,19 +245,54 @@ def _connected(
             ) from error
 
 
-def _read_texts(connection: duckdb.DuckDBPyConnection) -> None:
+def _read_texts(
+    connection: duckdb.DuckDBPyConnection,
+    stores: Mapping[str, Store],
+    engine: Engine | None,
+    goal: Path | None,
+) -> None:
     """Create in both schemas the tables `texts`, of steps, and `starts`, of episodes."""
-    for side in ("train", "eval"):
+    with_seeds = "SELECT t.*, has_seed, env_id, task, seed FROM ({}) AS t JOIN own USING (episode_id)"
+    for side in stores:
         connection.execute(f"SET schema = '{side}'")
-        connection.execute(f"CREATE TABLE hashed AS {hashed_steps()}")
-        with_seeds = "SELECT t.*, has_seed, env_id, task, seed FROM ({}) AS t JOIN own USING (episode_id)"
-        connection.execute(f"CREATE TABLE starts AS {with_seeds.format(first_texts())}")
-        connection.execute(f"CREATE TABLE texts AS {with_seeds.format(step_texts('hashed'))} LIMIT 0")
-        for span in spans(connection):
-            texts = step_texts(f"(SELECT * FROM hashed WHERE {span})")
-            connection.execute(f"INSERT INTO texts {with_seeds.format(texts)}")
-        connection.execute("DROP TABLE hashed")
+        for table, text in (("starts", first_texts("false")), ("texts", step_texts(_NO_STEPS))):
+            connection.execute(f"CREATE TABLE {table} AS {with_seeds.format(text)}")
+    with ExitStack() as stack:
+        for side, store in stores.items():
+            connection.execute(f"SET schema = '{side}'")
+            if engine is None:
+                connection.execute(f"CREATE TABLE hashed AS {hashed_steps()}")
+                connection.execute(f"INSERT INTO starts {with_seeds.format(first_texts())}")
+                for span in spans(connection):
+                    texts = step_texts(f"(SELECT * FROM hashed WHERE {span})")
+                    connection.execute(f"INSERT INTO texts {with_seeds.format(texts)}")
+                connection.execute("DROP TABLE hashed")
+                continue
+            opened = deriving(store.path, engine=engine, goal=goal, is_verified=True)
+            for folder in stack.enter_context(opened).over(write_texts, {}, what=f"texts-{side}"):
+                for table, hashes in _HASHES.items():
+                    rows = f"read_parquet({file_literal(folder / table)})"
+                    found = with_seeds.format(f"SELECT * {_as('UHUGEINT', hashes)} FROM {rows}")
+                    connection.execute(f"INSERT INTO {table} {found}")
     connection.execute("SET schema = 'main'")
+
+
+def write_texts(item: dict[str, Any]) -> str:
+    """Write the hashes of the texts of a span of the episodes; return the name of the folder."""
+    folder = own_folder(Path(item["folder"]), "texts")
+    between = f"episode_id BETWEEN {literal(item['lowest'])} AND {literal(item['highest'])}"
+    with deriving(item["store"], threads=1, is_verified=True) as derivation:
+        run = derivation.connection.execute
+        run(f"CREATE TEMP TABLE hashed AS {hashed_steps(between)}")
+        for table, rows in (("starts", first_texts(between)), ("texts", step_texts("hashed"))):
+            path = literal(str(folder / table))
+            run(f"COPY (SELECT * {_as('UUID', _HASHES[table])} FROM ({rows})) TO {path} (FORMAT parquet)")
+    return folder.name
+
+
+def _as(kind: str, hashes: Iterable[str]) -> str:
+    """Return SQL that gives hashes another type: Parquet has UUIDs, and no integers of 128 bits."""
+    return f"REPLACE ({', '.join(f'CAST({name} AS {kind}) AS {name}' for name in hashes)})"
 
 
 def _read_alike(connection: duckdb.DuckDBPyConnection, near: float | None, strict_text: bool) -> None:

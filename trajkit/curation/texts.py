@@ -37,12 +37,16 @@ def reads_like(text: str) -> str:
     return rf"trim(regexp_replace(lower(nfc_normalize({text})), '[\s\p{{P}}\p{{C}}]+', ' ', 'g'))"
 
 
-def hashed_steps() -> str:
-    """Return a SELECT of `steps` with hashes for messages and completion, which `step_texts` needs."""
+def hashed_steps(where: str = "true") -> str:
+    """Return a SELECT of `steps` with hashes for messages and completion, which `step_texts` needs.
+
+    Args:
+        where: A condition on `episode_id`.
+    """
     return (
         "SELECT episode_id, step_index, n_prompt_kept, to_json(list_transform(CAST(messages AS JSON[]), "
         f"lambda m: {_fingerprints('m')})) AS messages, CASE WHEN completion IS NOT NULL "
-        f"THEN to_json({_fingerprints('completion')}) END AS completion FROM steps"
+        f"THEN to_json({_fingerprints('completion')}) END AS completion FROM steps WHERE {where}"
     )
 
 
@@ -74,12 +78,15 @@ def step_texts(hashed: str) -> str:
     )
 
 
-def first_texts() -> str:
+def first_texts(where: str = "true") -> str:
     """Return a SELECT of the text at the start of episodes, without the prompt: `episode_id, first_text`.
 
     It is the mission (from `origin`, or the template's arguments) with the first observation. If the
     environment hashed its first text as the state, it is that hash; and if neither a mission nor a prompt is
     known, the first observation alone.
+
+    Args:
+        where: A condition on `episode_id`.
     """
     mission = (
         "coalesce(nullif(origin->>'$.mission', ''), nullif(input->>'$.system.mission', ''), "
@@ -90,7 +97,7 @@ def first_texts() -> str:
         "WITH starts AS ("
         f"SELECT episode_id, initial_state_hash, observation, messages, {mission} AS mission "
         "FROM episodes LEFT JOIN (SELECT episode_id, observation, messages, input FROM steps "
-        "WHERE step_index = 0) USING (episode_id)) "
+        f"WHERE step_index = 0 AND {where}) USING (episode_id) WHERE {where}) "
         f"SELECT episode_id, md5_number({both}) AS first_text FROM starts "
         "WHERE mission IS NOT NULL AND observation IS NOT NULL "
         "UNION ALL SELECT episode_id, md5_number(initial_state_hash) FROM starts "

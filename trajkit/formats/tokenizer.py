@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from trajkit._core.lazy import need
@@ -17,6 +17,8 @@ from trajkit.formats.template_bounds import bound_templates
 
 _CHARACTERS_PER_TOKEN = 4
 _TIKTOKEN = "tiktoken:"
+_MOST_KEPT, _LONGEST_KEPT = 4096, 10_000
+"""How many prompts are kept with their tokens, and the characters of the longest one."""
 _FAULTS = (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, RecursionError, MemoryError)
 """Errors that the Python code of a chat template can raise."""
 ESTIMATE = "estimate"
@@ -191,6 +193,8 @@ class ChatTemplate:
             raise RequestError(f"no tokenizer in {name}: {first}", hint=hint) from error
         template = self._tokenizer.chat_template
         self.has_marks = None if not template else "{% generation" in template or "{%- generation" in template
+        # attempts at one seed see the same prompts again and again
+        self._encoded = lru_cache(_MOST_KEPT)(lambda text: tuple(self.encode(text)))
         self.stops: frozenset[int] = frozenset(_stops(self._tokenizer))
         """The tokens that end a turn."""
 
@@ -242,8 +246,11 @@ class ChatTemplate:
         Raises:
             RequestError: The chat template cannot write it.
         """
-        tokens, _ = self._write([_for_template(message) for message in messages], tools, asks=True)
-        return tuple(tokens)
+        written = [_for_template(message) for message in messages]
+        if not self._tokenizer.is_fast:  # some others make no text on the way
+            return tuple(self._write(written, tools, asks=True)[0])
+        text: str = self._applied(written, tools, add_generation_prompt=True, tokenize=False)
+        return self._encoded(text) if len(text) <= _LONGEST_KEPT else tuple(self.encode(text))
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of an answer, without the token that ends the turn and anything after it."""
@@ -277,22 +284,27 @@ class ChatTemplate:
         asks: bool = False,
         is_marked: bool = False,
     ) -> tuple[list[int], list[int]]:
+        made = self._applied(
+            messages,
+            tools,
+            add_generation_prompt=asks,
+            tokenize=True,
+            return_dict=True,
+            return_assistant_tokens_mask=is_marked,
+        )
+        return list(made["input_ids"]), list(made.get("assistant_masks", ()))
+
+    def _applied(self, messages: Sequence[Mapping[str, Any]], tools: Any, **options: Any) -> Any:
         jinja = need("jinja2", extra="tokens")
         try:
-            made = self._tokenizer.apply_chat_template(
-                list(messages),
-                tools=list(tools) if tools else None,
-                add_generation_prompt=asks,
-                tokenize=True,
-                return_dict=True,
-                return_assistant_tokens_mask=is_marked,
+            return self._tokenizer.apply_chat_template(
+                list(messages), tools=list(tools) if tools else None, **options
             )
         except TimeoutError as error:
             raise RequestError(f"the chat template of {self.name} cannot write it: {error}") from error
         except (jinja.TemplateError, *_FAULTS) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise Unwritable(f"the chat template of {self.name} cannot write it: {reason}") from error
-        return list(made["input_ids"]), list(made.get("assistant_masks", ()))
 
 
 def _stops(tokenizer: Any) -> set[int]:

@@ -40,6 +40,23 @@ def test_a_beginning_that_was_read_is_not_read_again(fresh: LocalModel, widths: 
     assert [each.tokens for each in again] == [each.tokens for each in first]
 
 
+def test_equal_prompts_of_a_batch_are_read_once(fresh: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    asks = [ask("Go to the red ball.", temperature=1.0, seed=seed) for seed in (1, 2)]
+    asks.append(ask("Open the door.", temperature=1.0, seed=3))
+    alone = [generate(fresh, [each])[0] for each in asks]
+    n_rows: list[int] = []
+    call = Voice.__call__
+
+    def counted(voice: Voice, tokens: Any, *more: Any) -> Any:
+        n_rows.append(tokens.shape[0])
+        return call(voice, tokens, *more)
+
+    monkeypatch.setattr(Voice, "__call__", counted)
+    together = generate(fresh, asks)
+    assert n_rows[:2] == [2, 3]
+    assert [each.tokens for each in together] == [each.tokens for each in alone]
+
+
 def test_each_adapter_has_its_own(fresh: LocalModel, widths: list[int]) -> None:
     generate(fresh, [ask("a ball", model="one")])
     whole = widths[0]
