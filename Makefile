@@ -90,5 +90,5 @@ system: ## Install what only the system's package manager has, where it may
 	else echo "system: not root and no sudo; tests that need these will skip:$$missing"; fi
 
 clean: ## Remove .venv and what the tools leave behind
-	rm -rf $(VENV) .node .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+	rm -rf $(VENV) .node .services .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
 	find trajkit tests bench docs -name __pycache__ -type d -exec rm -rf {} +

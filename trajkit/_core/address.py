@@ -120,18 +120,23 @@ class Address(_LocalPath):
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
         """Whether a file has this address, or files are under it."""
-        with reaching(self):
-            return bool(filesystem(self).exists(str(self)))
+        return self._kind() is not None
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         """Whether files are under it."""
-        with reaching(self):
-            return bool(filesystem(self).isdir(str(self)))
+        return self._kind() == "directory"
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
         """Whether it is a file."""
+        return self._kind() == "file"
+
+    def _kind(self) -> str | None:
+        """Return `file`, `directory` or None. fsspec's own `exists` takes a refused request for None."""
         with reaching(self):
-            return bool(filesystem(self).isfile(str(self)))
+            try:
+                return cast(str, filesystem(self).info(str(self))["type"])
+            except FileNotFoundError:
+                return None
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """Return the size of the file; services have no modes or owners."""
@@ -160,7 +165,7 @@ class Address(_LocalPath):
         return self.read_bytes().decode(encoding or "utf-8", errors or "strict")
 
     def sizes(self) -> dict[str, int]:
-        """Return the size in bytes of every file under it, by its path below it; one listing."""
+        """Return the size in bytes of every file under this folder, by its path below it; one listing."""
         with reaching(self):
             system = filesystem(self)
             for known in _OPENED.values():
@@ -206,8 +211,11 @@ def _failures() -> tuple[type[Exception], ...]:
         ("gcsfs.retry", "HttpError"),
         ("google.auth.exceptions", "GoogleAuthError"),
         ("httpx", "HTTPError"),
+        ("httpx2", "HTTPError"),
     )
     loaded = [getattr(sys.modules[module], name) for module, name in names if module in sys.modules]
+    if "huggingface_hub.hf_file_system" in sys.modules:
+        loaded.append(RuntimeError)  # around the failure of an upload
     return (OSError, TimeoutError, *loaded)
 
 
@@ -235,8 +243,11 @@ def refused(address: Path, error: Exception) -> StoreError:
     """Return the error of a service that refused or could not be reached."""
     if isinstance(error, FileNotFoundError):
         return StoreError(f"there is nothing at {address}")
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
     reason = " ".join(str(error).split())[:200] or type(error).__name__
-    if isinstance(error, PermissionError) or "redential" in reason:
+    is_denied = getattr(error, "status_code", None) in (401, 403)  # Azure; the others have a class or a word
+    if is_denied or isinstance(error, PermissionError) or re.search("redential|Forbidden", reason):
         return StoreError(
             f"{address} is refused: {reason}",
             hint="are the credentials of the environment there, not expired, and allowed to do this?",
@@ -273,13 +284,13 @@ def local_copy(place: str) -> Iterator[str]:
     if not isinstance(address, Address):  # file://
         yield str(address)
         return
-    sizes = address.sizes()
-    if not sizes:
-        raise RequestError(f"there is no file or folder {address}")
     is_one = address.is_file()
+    names = [address.name] if is_one else list(address.sizes())
+    if not names:
+        raise RequestError(f"there is no file or folder {address}")
     with tempfile.TemporaryDirectory(prefix="trajkit-") as folder:
         copy = Path(folder) / address.name
-        for name in sizes:
+        for name in names:
             goal = copy if is_one else copy / name
             if not goal.resolve().is_relative_to(Path(folder).resolve()):
                 raise StoreError(f"{address} has a file {name!r}, which lies outside it")

@@ -39,6 +39,14 @@ class Ranges(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
             self._known[path] = self.system.info(path)
         return self._known[path]
 
+    def exists(self, path: str, **_: Any) -> bool:
+        """Whether there is such a file. fsspec's own takes a refused request for none."""
+        try:
+            self.info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
     def modified(self, path: str) -> datetime:
         """Return one and the same time."""
         return datetime(2000, 1, 1, tzinfo=UTC)
