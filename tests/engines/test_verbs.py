@@ -158,7 +158,7 @@ def test_merge_and_leak_are_the_same_in_any_number_of_shards(scored: Path, tmp_p
 def test_a_report_of_leaks_is_the_same_in_any_number_of_shards(scored: Path, tmp_path: Path) -> None:
     noted = tmp_path / "noted"
     without_seeds = [
-        episode.model_copy(update={"seed": None, "episode_id": f"{episode.episode_id}-b"})
+        episode.model_copy(update={"seed": None, "episode_id": f"{episode.episode_id}-b", "feedback": ()})
         for episode in open_dataset(scored)
     ]
     write_episodes(noted, without_seeds, kind="test")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from trajkit.curation.derive import Derivation
+from trajkit._core.division import own_folder
+from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.rewards import add_up
 from trajkit.curation.weighing import ZERO
 from trajkit.environments.guard import RETURN_NAME
 from trajkit.errors import QueryError
 from trajkit.schema import MetricLevel
 from trajkit.schema.success import Success, parse_success
+from trajkit.store.engine import file_literal, literal
 from trajkit.store.layout import quoted
 
 _CUT_OFF = ("length", "max_tokens", "max_output_tokens", "model_length")
@@ -22,10 +26,8 @@ _ACTION = "coalesce(action_executed, nullif(CAST(action AS VARCHAR), 'null'))"
 # In a conversation an observation is the latest result, not the state of a world: two calls may return the
 # same result. And where another agent goes on, as one that was called, it has observations of its own.
 _IS_TALK = "action_executed IS NULL AND json_type(action) = 'ARRAY'"
-_IS_TALK = "action_executed IS NULL AND json_type(action) = 'ARRAY'"
 
 _ACTING = f"""
-    CREATE OR REPLACE TEMP TABLE trajkit_acting AS
     SELECT episode_id, step_index, seen IS NOT NULL AS is_seen,
         CASE WHEN coalesce(reward, 0) > 0 THEN false
             WHEN NOT is_talk AND agent_name IS NOT DISTINCT FROM lead(agent_name) OVER later
@@ -36,7 +38,7 @@ _ACTING = f"""
         -- hashes sort in less memory than long texts
         SELECT episode_id, step_index, reward, agent_name, {_IS_TALK} AS is_talk,
             md5_number(observation) AS seen, md5_number({_ACTION}) AS done
-        FROM steps WHERE {_ACTION} IS NOT NULL
+        FROM steps WHERE {_ACTION} IS NOT NULL AND {{where}}
     ) WINDOW later AS (PARTITION BY episode_id ORDER BY step_index)
 """
 _NO_ACTING = """
@@ -149,13 +151,35 @@ def judge(derivation: Derivation, reasons: Sequence[str], success: str | None) -
     """
     derivation.refuse_repeated_steps()
     run = derivation.connection.execute
-    run(_ACTING if {"no-op", "loop"} & set(reasons) else _NO_ACTING)
+    run(_NO_ACTING)
+    if {"no-op", "loop"} & set(reasons):
+        _act(derivation)
     run(_COPIES if "copied" in reasons else _NO_COPIES)
     run(_CERTAIN.format(ways=_ways(derivation, success) if "after-success" in reasons else _NEVER))
     run(_JUDGED.format(found=", ".join(_FOUND[reason] for reason in reasons), zero=ZERO))
     if "cached" in reasons:
         run(_TWINS)
         run(_WITH_TWINS)
+
+
+def _act(derivation: Derivation) -> None:
+    """Fill the table of steps that acted, in this process or by the engine."""
+    run = derivation.connection.execute
+    if derivation.engine is None:
+        run(f"INSERT INTO trajkit_acting {_ACTING.format(where='true')}")
+        return
+    for path in derivation.over(write_acting, {}, what="observations"):
+        run(f"INSERT INTO trajkit_acting SELECT * FROM read_parquet({file_literal(path)})")
+
+
+def write_acting(item: dict[str, Any]) -> str:
+    """Write the steps of a span of the episodes that acted; return the name of the file."""
+    path = own_folder(Path(item["folder"]), "acting") / "acting.parquet"
+    between = f"episode_id BETWEEN {literal(item['lowest'])} AND {literal(item['highest'])}"
+    with deriving(item["store"], threads=1, is_verified=True) as derivation:
+        rows = _ACTING.format(where=between)
+        derivation.connection.execute(f"COPY ({rows}) TO {literal(str(path))} (FORMAT parquet)")
+    return f"{path.parent.name}/{path.name}"
 
 
 def _ways(derivation: Derivation, success: str | None) -> str:
