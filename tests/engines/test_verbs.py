@@ -168,11 +168,11 @@ def test_a_report_of_leaks_is_the_same_in_any_number_of_shards(scored: Path, tmp
 
 
 def test_a_job_that_was_stopped_continues(tmp_path: Path) -> None:
-    run: list[int] = []
+    run: list[tuple[Path, int]] = []
 
     def stopping(job: Any, indexes: list[int], workers: int | None) -> Iterator[int]:
         for index in local.run(job, indexes, 1):
-            run.append(index)
+            run.append((job.folder, index))
             yield index
             if len(run) == 2:
                 raise KeyboardInterrupt
@@ -182,7 +182,7 @@ def test_a_job_that_was_stopped_continues(tmp_path: Path) -> None:
         VERBS["mask"](tmp_path / "a" / "store", engine)
     assert not (tmp_path / "a" / "store").exists()
     VERBS["mask"](tmp_path / "a" / "store", engine)
-    assert sorted(run) == list(range(max(run) + 1))  # no shard was written twice
+    assert len(set(run)) == len(run)  # no shard was written twice
     VERBS["mask"](tmp_path / "b" / "store", None)
     same(stores(tmp_path / "a"), stores(tmp_path / "b"))
 

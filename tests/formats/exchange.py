@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from hypothesis import strategies as st
 
+from trajkit.curation.rows.plain_line import Facts, PlainLines
+from trajkit.formats.base import PlainText
 from trajkit.schema import Episode, Feedback, Message, Transition
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -168,3 +173,12 @@ def conversations(draw: st.DrawFn) -> Episode:
         seed=draw(st.none() | st.integers(0, 99)),
         steps=tuple(steps),
     )
+
+
+def plain_lines(plain: PlainText, prompts: Sequence[str], answers: Sequence[str]) -> list[str | None]:
+    """The lines of steps that stand alone, as columns give them; None where Python writes the row."""
+    yes = np.ones(len(prompts), bool)
+    facts = Facts(is_first=yes, is_joint=~yes, n_kept=0 * yes, has_answer=yes, is_learned=yes, is_simple=yes)
+    columns = [pa.array(texts, pa.string()) for texts in (prompts, answers)]
+    found: list[str | None] = PlainLines(plain, merges=False).of(*columns, facts).lines.to_pylist()
+    return found

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +15,6 @@ from tests.formats import exchange
 from tests.formats.exchange import result
 from tests.formats.exchange import say as said
 from trajkit.curation.rows.calls import Calls
-from trajkit.curation.rows.plain_line import PlainLines
 from trajkit.errors import RequestError
 from trajkit.formats import format_named, known
 from trajkit.formats.base import Example, Loss, LossKind, Preference, Unit, one_answer
@@ -213,12 +210,10 @@ def test_a_preference_has_its_prompt_once_and_both_answers() -> None:
 
 @pytest.fixture(scope="module")
 def plain_line() -> Callable[[Example], str | None]:
-    lines = PlainLines(PLAIN(Unit.STEP))
-
     def line(made: Example) -> str | None:
         prompt = json_text([message_value(each) for each in made.messages[:-1]])
         answer = json_text(message_value(made.messages[-1]))
-        (found,) = lines.of(pa.array([prompt]), pa.array([answer]), np.ones(1, bool)).to_pylist()
+        (found,) = exchange.plain_lines(PLAIN(Unit.STEP), [prompt], [answer])
         return None if found is None else str(found).removesuffix("\n")
 
     return line

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +17,6 @@ from tests.formats.contract import check_row
 from tests.formats.exchange import result
 from tests.formats.exchange import say as said
 from tests.matrix import examples
-from trajkit.curation.rows.plain_line import PlainLines
 from trajkit.formats import format_named, known
 from trajkit.formats.base import (
     Example,
@@ -102,7 +99,7 @@ def test_columns_give_the_bytes_that_python_writes(
     plain_examples: st.SearchStrategy[Example],
 ) -> None:
     assert form.plain is not None
-    lines = PlainLines(form.plain(unit))
+    plain = form.plain(unit)
     usual = one_answer((message("user", "go"),), message("assistant", "left"))
 
     @settings(max_examples=n_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -111,9 +108,7 @@ def test_columns_give_the_bytes_that_python_writes(
         given = [*examples, usual]
         prompts = [json_line_of([message_value(each) for each in one.messages[:-1]]) for one in given]
         answers = [json_line_of(message_value(one.messages[-1])) for one in given]
-        found = lines.of(
-            pa.array(prompts, pa.string()), pa.array(answers, pa.string()), np.ones(len(given), bool)
-        ).to_pylist()
+        found = exchange.plain_lines(plain, prompts, answers)
         assert found[-1] is not None
         for example, line in zip(given, found, strict=True):
             if line is not None:

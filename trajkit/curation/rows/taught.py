@@ -128,7 +128,7 @@ def _completed(table: pa.Table, lines: Lines, taught: Taught) -> pa.Table:
             taught.n_longest_tokens = max(taught.n_longest_tokens, *counts)
     return pa.table(
         {
-            # parts that DuckDB reads have large strings here, other parts have not
+            # some parts have large strings here, other parts have not
             "episode_id": table.column("episode_id").cast(pa.string()),
             "step_index": table.column("step_index"),
             "inference_id": table.column("inference_id").cast(pa.string()),
