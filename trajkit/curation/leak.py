@@ -36,7 +36,7 @@ from trajkit.curation.leak_report import (
     World,
 )
 from trajkit.curation.reserve import in_reserved
-from trajkit.curation.texts import first_texts, hashed_steps, step_texts
+from trajkit.curation.texts import first_texts, hashed_steps, hashes_as, step_texts
 from trajkit.engines.engine import Engine
 from trajkit.errors import RequestError, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest
@@ -272,7 +272,9 @@ def _read_texts(
             for folder in stack.enter_context(opened).over(write_texts, {}, what=f"texts-{side}"):
                 for table, hashes in _HASHES.items():
                     rows = f"read_parquet({file_literal(folder / table)})"
-                    found = with_seeds.format(f"SELECT * {_as('UHUGEINT', hashes)} FROM {rows}")
+                    found = with_seeds.format(
+                        f"SELECT * REPLACE ({hashes_as('UHUGEINT', hashes)}) FROM {rows}"
+                    )
                     connection.execute(f"INSERT INTO {table} {found}")
     connection.execute("SET schema = 'main'")
 
@@ -285,14 +287,9 @@ def write_texts(item: dict[str, Any]) -> str:
         run = derivation.connection.execute
         run(f"CREATE TEMP TABLE hashed AS {hashed_steps(between)}")
         for table, rows in (("starts", first_texts(between)), ("texts", step_texts("hashed"))):
-            path = literal(str(folder / table))
-            run(f"COPY (SELECT * {_as('UUID', _HASHES[table])} FROM ({rows})) TO {path} (FORMAT parquet)")
+            path, hashes = literal(str(folder / table)), hashes_as("UUID", _HASHES[table])
+            run(f"COPY (SELECT * REPLACE ({hashes}) FROM ({rows})) TO {path} (FORMAT parquet)")
     return folder.name
-
-
-def _as(kind: str, hashes: Iterable[str]) -> str:
-    """Return SQL that gives hashes another type: Parquet has UUIDs, and no integers of 128 bits."""
-    return f"REPLACE ({', '.join(f'CAST({name} AS {kind}) AS {name}' for name in hashes)})"
 
 
 def _read_alike(connection: duckdb.DuckDBPyConnection, near: float | None, strict_text: bool) -> None:

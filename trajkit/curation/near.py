@@ -25,7 +25,7 @@ from trajkit._core.division import own_folder
 from trajkit._core.lazy import need
 from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.keys import FROM_TEXT
-from trajkit.curation.texts import mixed, shingle_hashes
+from trajkit.curation.texts import hashes_as, mixed, shingle_hashes
 from trajkit.schema.base import JsonObject
 from trajkit.store.digest import spelled_json
 from trajkit.store.engine import file_literal, literal
@@ -48,6 +48,8 @@ _BATCH_BYTES = 4_000_000
 _PAIRS_AT_ONCE = 20_000
 _SYSTEM, _OTHER = "s", "o"
 """Prefix of the hash of a message: whether it is a system message."""
+_HASHES = ("prompt", "answer", "act")
+"""The columns of hashes in `STEP_KEYS`."""
 _PART = "trajkit_near_part"
 _FIRSTS = "trajkit_near_firsts"
 _SIGNATURES = "trajkit_near_signatures"
@@ -320,7 +322,7 @@ def make_step_keys(
     n_before = 0
     for _, n, folder in sorted(found, key=lambda each: each[0]):
         for path in folder.iterdir():  # numbers count from the first step of the span
-            hashes = f", {_hashes_as('UHUGEINT')}" if path.stem == STEP_KEYS else ""
+            hashes = f", {hashes_as('UHUGEINT', _HASHES)}" if path.stem == STEP_KEYS else ""
             run(
                 f"INSERT INTO {path.stem} SELECT * REPLACE (number + {n_before} AS number{hashes}) "
                 f"FROM read_parquet({file_literal(path)})"
@@ -335,18 +337,13 @@ def write_step_keys(item: dict[str, Any]) -> str:
     with deriving(item["store"], threads=1, is_verified=True) as derivation:
         signing = None if item["signing"] is None else Signing(derivation, **item["signing"], threads=1)
         _make_step_keys(derivation, f"(SELECT episode_id FROM episodes WHERE {between})", signing)
-        tables = {STEP_KEYS: f"SELECT * REPLACE ({_hashes_as('UUID')}) FROM {STEP_KEYS}"}
+        tables = {STEP_KEYS: f"SELECT * REPLACE ({hashes_as('UUID', _HASHES)}) FROM {STEP_KEYS}"}
         if signing is not None:
             tables |= {table: f"SELECT * FROM {table}" for table in (_SIGNATURES, _BANDS)}
         for table, rows in tables.items():
             path = folder / f"{table}.parquet"
             derivation.connection.execute(f"COPY ({rows}) TO {literal(str(path))} (FORMAT parquet)")
     return folder.name
-
-
-def _hashes_as(kind: str) -> str:
-    """Return SQL of the hashes in `STEP_KEYS` as a type: Parquet has UUIDs, and no integers of 128 bits."""
-    return ", ".join(f"CAST({name} AS {kind}) AS {name}" for name in ("prompt", "answer", "act"))
 
 
 def _make_step_keys(

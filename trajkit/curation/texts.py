@@ -7,6 +7,7 @@ a text; a block without text (a file, an unknown block) is compared as JSON.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -105,6 +106,11 @@ def first_texts(where: str = "true") -> str:
         f"UNION ALL SELECT episode_id, md5_number({reads_like('observation')}) FROM starts "
         "WHERE mission IS NULL AND messages IS NULL AND observation IS NOT NULL"
     )
+
+
+def hashes_as(kind: str, names: Iterable[str]) -> str:
+    """Return SQL of hashes as another type: Parquet has UUIDs, and no integers of 128 bits."""
+    return ", ".join(f"CAST({name} AS {kind}) AS {name}" for name in names)
 
 
 def message_text(message: str) -> str:

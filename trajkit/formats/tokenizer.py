@@ -247,7 +247,7 @@ class ChatTemplate:
             RequestError: The chat template cannot write it.
         """
         written = [_for_template(message) for message in messages]
-        if not self._tokenizer.is_fast:  # some others make no text on the way
+        if not getattr(self._tokenizer, "is_fast", False):  # some others make no text on the way
             return tuple(self._write(written, tools, asks=True)[0])
         text: str = self._applied(written, tools, add_generation_prompt=True, tokenize=False)
         return self._encoded(text) if len(text) <= _LONGEST_KEPT else tuple(self.encode(text))
