@@ -22,8 +22,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.harbor_wheel import PRELUDE, unpacked_wheel
-from trajkit.formats.atif_read import read_atif
-from trajkit.formats.atif_rows import usual_rows
+from trajkit.formats.reading.atif import read_atif
+from trajkit.formats.reading.atif_rows import usual_rows
 from trajkit.sources.files.importing import Wish, import_files
 from trajkit.sources.files.texts import json_of
 

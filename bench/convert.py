@@ -91,13 +91,13 @@ WRITERS = {"plain": plain, "lean": lean, "trajkit": trajkit_convert}
 
 def contend(name: str, store: Path) -> None:
     """Run one program in this process and print what it took; its imports come before the clock starts."""
-    from trajkit._core.memory import prefer_little_memory
+    from trajkit._core.process.memory import prefer_little_memory
 
     if name == "trajkit":
         prefer_little_memory()
         import trajkit.commands.convert
         import trajkit.curation.rows.file
-        import trajkit.curation.rows.pairs
+        import trajkit.curation.rows.writers.pairs
         import trajkit.store.dataset  # noqa: F401
     else:
         import pandas  # noqa: F401

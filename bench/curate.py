@@ -134,8 +134,8 @@ def make_store(goal: Path, n_steps: int, *, n_lines: int = 40, grows: bool = Fal
 
 def with_trajkit(job: str, store: Path, folder: Path) -> int:
     """The thing itself."""
-    from trajkit.curation.dedupe import dedupe
-    from trajkit.curation.select import select
+    from trajkit.curation.selection.dedupe import dedupe
+    from trajkit.curation.selection.select import select
 
     if job == "select":
         return select(store, folder / "out", where="0 < avg < 1 and rank == 1")[1].n_episodes_out
@@ -270,11 +270,11 @@ def _near(rows: Iterable[tuple[int, str, str]]) -> Iterator[int]:
 def contend(program: str, job: str, store: Path) -> None:
     """Run one program on one job in this process and print what it took; imports come before the clock."""
     if program == "trajkit":
-        from trajkit._core.memory import prefer_little_memory
+        from trajkit._core.process.memory import prefer_little_memory
 
         prefer_little_memory()
-        import trajkit.curation.dedupe
-        import trajkit.curation.select  # noqa: F401
+        import trajkit.curation.selection.dedupe
+        import trajkit.curation.selection.select  # noqa: F401
     elif program == "datasets":
         import datasets  # noqa: F401
     # pyarrow imports pandas for itself where it is installed

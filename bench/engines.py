@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(ROOT)
 
 from bench.curate import make_store  # noqa: E402 -- found by the line above
-from trajkit.curation.dedupe import dedupe, groups_path  # noqa: E402
-from trajkit.curation.mask import mask  # noqa: E402
+from trajkit.curation.masks.mask import mask  # noqa: E402
 from trajkit.curation.redact import redact  # noqa: E402
+from trajkit.curation.selection.dedupe import dedupe, groups_path  # noqa: E402
 from trajkit.engines.engine import Engine, engine_named  # noqa: E402
 from trajkit.engines.ray_cluster import connected  # noqa: E402
 from trajkit.schema import Manifest  # noqa: E402

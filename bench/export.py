@@ -116,10 +116,10 @@ def contend(name: str, url: str) -> None:
     import clickhouse_connect
 
     if name == "trajkit":
-        from trajkit._core.memory import prefer_little_memory
+        from trajkit._core.process.memory import prefer_little_memory
 
         prefer_little_memory()
-        import trajkit._core.page
+        import trajkit._core.output.page
         import trajkit.commands.export
         import trajkit.sources.open
         import trajkit.sources.tensorzero.connect.database

@@ -101,7 +101,7 @@ def contend(name: str, url: str, n_rows: int) -> None:
     """Run one program in this process and print what it took; its imports come before the clock starts."""
     os.environ.setdefault("RUST_LOG", "off")
     if name in ("trajkit", "part"):
-        from trajkit._core.memory import prefer_little_memory
+        from trajkit._core.process.memory import prefer_little_memory
 
         prefer_little_memory()
         import trajkit.commands.export

@@ -130,8 +130,8 @@ class Done(NamedTuple):
 
 def trajkit(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> Done:
     """The training that `trajkit sft local` starts."""
-    from trajkit.training.local.batch import SCHEMA
     from trajkit.training.local.recipe import LocalRecipe
+    from trajkit.training.local.tokens.batch import SCHEMA
     from trajkit.training.local.train import train
 
     table = pa.table(
@@ -193,9 +193,9 @@ def _preferences(
     options: dict[str, Any],
     asked: argparse.Namespace,
 ) -> Done:
-    from trajkit.training.local.preference_recipe import RECIPES
-    from trajkit.training.local.preference_tokens import SCHEMAS
-    from trajkit.training.local.preference_train import train_preference
+    from trajkit.training.local.preferences.recipe import RECIPES
+    from trajkit.training.local.preferences.tokens import SCHEMAS
+    from trajkit.training.local.preferences.train import train_preference
 
     schema = SCHEMAS[method]
     with pa.OSFile(str(folder / "rows.arrow"), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
@@ -386,7 +386,7 @@ def main() -> int:
     from transformers import Trainer  # noqa: F401
     from trl import DPOTrainer, KTOTrainer, SFTTrainer  # noqa: F401
 
-    import trajkit.training.local.preference_train
+    import trajkit.training.local.preferences.train
     import trajkit.training.local.train  # noqa: F401
 
     is_well = True

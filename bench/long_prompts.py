@@ -159,7 +159,7 @@ def size_mb(folder: Path) -> float:
 def contend(name: str, url: str) -> None:
     """Run one program in this process and print what it took."""
     if name == "trajkit":
-        from trajkit._core.memory import prefer_little_memory
+        from trajkit._core.process.memory import prefer_little_memory
 
         prefer_little_memory()
         import trajkit.commands.export

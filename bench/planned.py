@@ -62,7 +62,7 @@ def main() -> int:
     from trajkit import random_model
     from trajkit.training.local.prepare import LocalRequest, prepare
     from trajkit.training.local.recipe import LocalRecipe
-    from trajkit.training.local.worker import work
+    from trajkit.training.local.running.worker import work
     from trajkit.training.runs import Runs
 
     machine = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} cores"

@@ -54,7 +54,7 @@ def with_secrets(store: Path, goal: Path) -> None:
 def n_bytes(store: Path) -> int:
     """Size of the texts of its steps."""
     from trajkit.curation.derive import deriving
-    from trajkit.curation.redact_column import text_columns
+    from trajkit.curation.redaction.column import text_columns
 
     names = [column.name for column in text_columns("steps") if column.sql_type != "VARCHAR[]"]
     sizes = " + ".join(f"coalesce(strlen(CAST({name} AS VARCHAR)), 0)" for name in names)

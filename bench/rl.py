@@ -130,9 +130,9 @@ def talk(seed: int) -> dict[str, Any]:
 
 def write_base(folder: Path) -> None:
     """Teach the tiny model conversations of TRL's form."""
-    from trajkit.formats.tokenizer import ChatTemplate
+    from trajkit.formats.tokens.tokenizer import ChatTemplate
     from trajkit.training.local.recipe import LocalRecipe
-    from trajkit.training.local.tokenised import Limit, tokenise
+    from trajkit.training.local.tokens.tokenised import Limit, tokenise
     from trajkit.training.local.train import train
 
     base = model_path(BASE)

@@ -19,13 +19,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit.rollouts.calling import Caller
-from trajkit.rollouts.gateway_calls import Gateway
+from trajkit.rollouts.gateway.calls import Gateway
+from trajkit.rollouts.gateway.venue import find_venue, open_venue
 from trajkit.rollouts.gateway_policy import GatewayPolicy
 from trajkit.rollouts.plan import Plan
-from trajkit.rollouts.record import Played
-from trajkit.rollouts.runner import play
-from trajkit.rollouts.venue import find_venue, open_venue
+from trajkit.rollouts.records.record import Played
+from trajkit.rollouts.running.calling import Caller
+from trajkit.rollouts.running.runner import play
 from trajkit.stack.local import recipe_config, start_stack, stop_stack
 
 LIMIT = 1.15

@@ -83,9 +83,9 @@ def measure(folder: str, setting: str, n_rows: int, length: int, n_steps: int) -
     import torch
 
     from trajkit.training.local.base_model import batch_memory, load_base, measured, precision
-    from trajkit.training.local.batch import Bin, collate
     from trajkit.training.local.loss import weighted_loss
     from trajkit.training.local.recipe import LocalRecipe
+    from trajkit.training.local.tokens.batch import Bin, collate
 
     has_checkpoints, has_all = SETTINGS[setting]
     recipe = LocalRecipe(gradient_checkpointing=has_checkpoints)

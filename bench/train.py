@@ -231,8 +231,8 @@ def _talks_in_a_batch(rows: list[list[dict[str, str]]]) -> int:
 
 
 def _tokens(folder: Path, rows: list[list[dict[str, str]]], name: str) -> Path:
-    from trajkit.formats.tokenizer import ChatTemplate
-    from trajkit.training.local.tokenised import Limit, tokenise
+    from trajkit.formats.tokens.tokenizer import ChatTemplate
+    from trajkit.training.local.tokens.tokenised import Limit, tokenise
 
     lines = folder / f"{name}.jsonl"
     with lines.open("w", encoding="utf-8") as file:
@@ -247,9 +247,9 @@ def measured(folder: Path, model: Any, rows: list[list[dict[str, str]]]) -> floa
     """Mean loss of the tokens of the answers."""
     import torch
 
-    from trajkit.training.local.batch import TokenRows, collate
     from trajkit.training.local.loss import weighted_loss
-    from trajkit.training.local.tokenised import open_tokens
+    from trajkit.training.local.tokens.batch import TokenRows, collate
+    from trajkit.training.local.tokens.tokenised import open_tokens
 
     table = TokenRows(open_tokens(_tokens(folder, rows, "validation")).table)
     total = weight = 0.0
@@ -280,7 +280,7 @@ def child(program: str, folder: Path, arguments: argparse.Namespace) -> None:
 
 
 def _n_answer_tokens(folder: Path, rows: list[list[dict[str, str]]]) -> int:
-    from trajkit.formats.tokenizer import ChatTemplate
+    from trajkit.formats.tokens.tokenizer import ChatTemplate
 
     count = ChatTemplate(str(folder / "base")).count
     return sum(count(each["content"]) + 1 for row in rows for each in row if each["role"] == "assistant")

@@ -17,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.formats.exchange import call, result, say, whole
 from trajkit.formats import format_named
 from trajkit.formats.adp import read_adp
-from trajkit.formats.atif_read import read_atif
 from trajkit.formats.base import Example, json_line
-from trajkit.formats.document import BadDocument, Reading
 from trajkit.formats.hf_messages import read_hf_messages
 from trajkit.formats.openai_chat import read_openai_chat
 from trajkit.formats.profile import EPISODE_FIELDS, KEY, STEP_FIELDS, same
-from trajkit.formats.sharegpt_read import read_sharegpt
+from trajkit.formats.reading.atif import read_atif
+from trajkit.formats.reading.document import BadDocument, Reading
+from trajkit.formats.reading.sharegpt import read_sharegpt
 from trajkit.formats.sts import read_sts
 from trajkit.schema import Episode, Message, Transition
 

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from trajkit._core.loop import run_to_end
+from trajkit._core.process.loop import run_to_end
 
 WORD = contextvars.ContextVar("WORD", default="none")
 

@@ -10,13 +10,14 @@ import sys
 import pyarrow as pa
 import pytest
 
-from trajkit._core import memory as _memory
+from trajkit._core.process import memory as _memory
 
 NAME = "ARROW_DEFAULT_MEMORY_POOL"
 
 
 BEFORE = (
-    "from trajkit._core.memory import *; prefer_little_memory(); prefer_little_memory(); import pyarrow as pa"
+    "from trajkit._core.process.memory import *; "
+    "prefer_little_memory(); prefer_little_memory(); import pyarrow as pa"
 )
 SAID = "said = lambda: print(pa.default_memory_pool().backend_name)"
 
@@ -62,7 +63,7 @@ WITH_PYARROW = "import pyarrow as pa; pa.array([1]); pa.table({'a': [1]})"
 
 
 def test_pyarrow_does_not_import_pandas_for_a_command_that_leaves_it() -> None:
-    begin = "from trajkit._core.memory import *"
+    begin = "from trajkit._core.process.memory import *"
     left = "prefer_little_memory(); leave_pandas()"
     assert modules_after(begin, WITH_PYARROW, HAS_PANDAS) == "True\n"  # else this would test nothing
     assert modules_after(begin, left, WITH_PYARROW, HAS_PANDAS) == "False\n"
@@ -72,7 +73,7 @@ def test_pyarrow_does_not_import_pandas_for_a_command_that_leaves_it() -> None:
 
 
 def test_a_process_that_is_not_the_command_lines_keeps_its_pandas() -> None:
-    begin = "from trajkit._core.memory import leave_pandas; leave_pandas()"
+    begin = "from trajkit._core.process.memory import leave_pandas; leave_pandas()"
     assert modules_after(begin, WITH_PYARROW, HAS_PANDAS) == "True\n"
 
 
@@ -83,7 +84,7 @@ def test_the_c_library_is_told_what_the_environment_does_not_say(before: dict[st
         "import ctypes; told = []; "
         "library = type('C', (), {'mallopt': lambda *said: told.append(said[-2:])})();"
         "ctypes.CDLL = lambda name: library;"
-        "from trajkit._core.memory import *; prefer_little_memory(); print(sorted(told))"
+        "from trajkit._core.process.memory import *; prefer_little_memory(); print(sorted(told))"
     )
     environment = unwished()
     for name in _memory._MALLOC_WISHES:

@@ -10,7 +10,7 @@ import pytest
 from trajkit._core.files import sha256_file
 from trajkit._core.samples import model_path, samples
 from trajkit.errors import RequestError, StoreError
-from trajkit.formats.tokenizer import load_tokenizer
+from trajkit.formats.tokens.tokenizer import load_tokenizer
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store
 

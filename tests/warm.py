@@ -30,7 +30,7 @@ HEAVY = (
     *("openai", "starlette.applications", "starlette.routing", "uvicorn"),
 )
 """What takes long to import, beside the commands."""
-MODULES = ("trajkit", "trajkit.stack.model_server", "trajkit.training.local.worker")
+MODULES = ("trajkit", "trajkit.stack.model_server", "trajkit.training.local.running.worker")
 """What is forked of what a command starts and leaves: the model servers and the trainings."""
 
 
@@ -220,7 +220,7 @@ def _begin(
 
 def _import(address: str) -> None:
     """Import what the forks need."""
-    from trajkit._core.memory import prefer_little_memory
+    from trajkit._core.process.memory import prefer_little_memory
     from trajkit.commands.catalog import COMMANDS, load
     from trajkit.registry import check
     from trajkit.stack import local, process

@@ -110,7 +110,7 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.view import view as view
     from trajkit.commands.weight import weight as weight
     from trajkit.errors import TrajkitError as TrajkitError
-    from trajkit.evaluation.report_object import Report as Report
+    from trajkit.evaluation.reports.object import Report as Report
     from trajkit.rollouts.recorder.recorder import Recorder as Recorder
     from trajkit.schema import Episode as Episode
     from trajkit.schema import Feedback as Feedback

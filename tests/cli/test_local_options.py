@@ -6,7 +6,7 @@ import click
 import pytest
 
 from trajkit.cli.main import cli
-from trajkit.training.local.preference_recipe import RECIPES
+from trajkit.training.local.preferences.recipe import RECIPES
 from trajkit.training.local.recipe import LocalRecipe, LoraRecipe
 
 

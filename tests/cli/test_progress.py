@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from trajkit._core import console
+from trajkit._core.output import console
 
 
 def test_a_log_gets_a_line_with_the_time_that_is_left(

@@ -13,7 +13,7 @@ import pytest
 from tests.publishing.hub_standin import HubStandin, hub_standin
 from tests.store import test_mutations as damaging
 from trajkit.cli.main import run
-from trajkit.publishing.contents import make_contents
+from trajkit.publishing.files.contents import make_contents
 from trajkit.store.reader import open_store
 
 _ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}

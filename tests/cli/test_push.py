@@ -18,7 +18,7 @@ from tests.cli.jobs import a_store, an_episode
 from tests.publishing.hub_standin import TOKEN, HubStandin, hub_standin
 from trajkit._core.samples import model_path
 from trajkit.cli.main import run
-from trajkit.curation.split import split
+from trajkit.curation.selection.split import split
 from trajkit.schema import Episode, Feedback, FeedbackKind, LineageEntry, Transition, message
 from trajkit.store.reader import open_store, verify
 from trajkit.store.writer import write_episodes

@@ -14,8 +14,8 @@ import pytest
 
 from tests.tiny import make_tiny
 from trajkit.cli.main import run
-from trajkit.commands.contenders import seen_by
-from trajkit.commands.tuned import tuned_model
+from trajkit.commands.comparison.contenders import seen_by
+from trajkit.commands.training.tuned import tuned_model
 from trajkit.registry.lineage import Lineage
 from trajkit.store.dataset import open_dataset
 from trajkit.training.job import TuneJob

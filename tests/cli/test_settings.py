@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trajkit.commands.request import nested
+from trajkit.commands.options.request import nested
 from trajkit.errors import RequestError
 
 

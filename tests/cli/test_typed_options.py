@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import click
 import pytest
 
-from trajkit._core.result import Result, Running
+from trajkit._core.output.result import Result, Running
 from trajkit.commands.command import command
-from trajkit.commands.options import Many, Option
+from trajkit.commands.options.types import Many, Option
 from trajkit.errors import RequestError, TrajkitError
 
 Bounds = Mapping[str, tuple[float | None, float | None]]

@@ -12,10 +12,10 @@ import pytest
 
 from trajkit._core.settings import remembered
 from trajkit.cli.main import cli
-from trajkit.curation.mask import MaskReason
+from trajkit.curation.masks.mask import MaskReason
 from trajkit.curation.pair_file import open_pairs
-from trajkit.curation.pairs import Level, Match
-from trajkit.curation.weight import Baseline, Normalization, Scheme
+from trajkit.curation.preferences.pairs import Level, Match
+from trajkit.curation.weights.weight import Baseline, Normalization, Scheme
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.store.dataset import open_dataset
 

@@ -16,9 +16,16 @@ from hypothesis import strategies as st
 from tests.matrix import portions
 from trajkit._core.files import sha256_file
 from trajkit.cli import main
-from trajkit.curation.dedupe import NEAR_STEP, NOTHING_NEW, SAME_EPISODE, SAME_STEP, dedupe, groups_path
-from trajkit.curation.near import N_VALUES, normal, rows_per_band
-from trajkit.curation.texts import shingle_hashes
+from trajkit.curation.leaks.near import N_VALUES, normal, rows_per_band
+from trajkit.curation.leaks.texts import shingle_hashes
+from trajkit.curation.selection.dedupe import (
+    NEAR_STEP,
+    NOTHING_NEW,
+    SAME_EPISODE,
+    SAME_STEP,
+    dedupe,
+    groups_path,
+)
 from trajkit.errors import RequestError, StoreError
 from trajkit.schema import Episode, Manifest, Message, Transition, message
 from trajkit.store.dataset import open_dataset

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.matrix import portions
 from trajkit.curation.derive import deriving
-from trajkit.curation.groups import Score, names_of, pass_at_k, score_of, statistics_sql
+from trajkit.curation.selection.groups import Score, names_of, pass_at_k, score_of, statistics_sql
 from trajkit.errors import QueryError
 from trajkit.schema import Episode
 from trajkit.store.reader import Store

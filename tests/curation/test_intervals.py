@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajkit.curation.intervals import (
+from trajkit.curation.statistics.intervals import (
     Values,
     bootstrap,
     effective_size,

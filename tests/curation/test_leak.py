@@ -15,8 +15,8 @@ import trajkit
 from tests.matrix import daily, portions
 from trajkit._core.settings import Reservation
 from trajkit.cli.main import run
-from trajkit.curation.leak import leak
-from trajkit.curation.leak_report import LeakKind, LeakReport
+from trajkit.curation.leaks.leak import leak
+from trajkit.curation.leaks.report import LeakKind, LeakReport
 from trajkit.environments import make
 from trajkit.errors import DataError, QueryError, RequestError, StoreError
 from trajkit.schema import Episode, Message, Transition, kept, message

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.matrix import daily, portions
 from tests.store.test_mutations import sealed
 from trajkit.cli.main import run
-from trajkit.curation.mask import REASON_TEXTS, Masked, MaskReason, mask
+from trajkit.curation.masks.mask import REASON_TEXTS, Masked, MaskReason, mask
 from trajkit.errors import NothingMatched, QueryError, RequestError
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset

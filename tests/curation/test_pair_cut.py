@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from trajkit._core.settings import Reservation
-from trajkit.curation.leak_report import LeakKind
-from trajkit.curation.pair_cut import cut_pairs
+from trajkit.curation.leaks.report import LeakKind
 from trajkit.curation.pair_file import Pair, Pairs, Turn, open_pairs, write_pairs
-from trajkit.curation.pair_leak import leak_of_pairs
+from trajkit.curation.preferences.cut import cut_pairs
+from trajkit.curation.preferences.leak import leak_of_pairs
 from trajkit.errors import NothingMatched
 from trajkit.schema import message
 

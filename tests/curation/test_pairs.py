@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.matrix import portions
 from trajkit.curation.derive import deriving
 from trajkit.curation.pair_file import Pair, Pairs, Turn, open_pairs, write_pairs
-from trajkit.curation.pair_rows import demonstrated, says_the_same
-from trajkit.curation.pairing import Side, best_pairs
-from trajkit.curation.pairs import pairs
+from trajkit.curation.preferences.pairing import Side, best_pairs
+from trajkit.curation.preferences.pairs import pairs
+from trajkit.curation.preferences.rows import demonstrated, says_the_same
 from trajkit.errors import DataError, NothingMatched, QueryError, RequestError, StoreError
 from trajkit.schema import Episode, Message, TextBlock, ThoughtBlock, ToolCallBlock, Transition, message
 from trajkit.store.dataset import open_dataset

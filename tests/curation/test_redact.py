@@ -19,9 +19,9 @@ import pytest
 from tests.curation.planted import KEY_KINDS, Planted, harmless, planted
 from tests.matrix import daily
 from trajkit.curation.redact import redact, scan
-from trajkit.curation.redact_column import leaves
-from trajkit.curation.redact_shape import KINDS
-from trajkit.curation.redact_text import Finder
+from trajkit.curation.redaction.column import leaves
+from trajkit.curation.redaction.shape import KINDS
+from trajkit.curation.redaction.text import Finder
 from trajkit.errors import RequestError
 from trajkit.schema import (
     Episode,
@@ -209,8 +209,8 @@ def test_json_stays_json_and_types_stay_types(
 def test_no_way_of_writing_it_hides_a_value(text: str) -> None:
     import pyarrow as pa
 
-    from trajkit.curation.redact_column import Search
-    from trajkit.curation.redact_text import Placeholders
+    from trajkit.curation.redaction.column import Search
+    from trajkit.curation.redaction.text import Placeholders
     from trajkit.store.layout import STEPS
 
     column = next(column for column in STEPS if column.name == "observation")
@@ -345,7 +345,7 @@ def test_what_cannot_be_looked_for_is_said_without_the_pattern(
 def test_the_manifest_says_nothing_that_was_taken_out(
     write: Callable[[Iterable[Episode]], Path], tmp_path: Path
 ) -> None:
-    from trajkit.curation.select import select
+    from trajkit.curation.selection.select import select
 
     path = write([episode("e", task=MAIL), episode("f", task="other")])
     select(path, tmp_path / "selected", where=f"task = '{MAIL}'")

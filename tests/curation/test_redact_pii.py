@@ -11,7 +11,7 @@ import spacy
 
 from trajkit.cli.main import run
 from trajkit.curation.redact import redact, scan
-from trajkit.curation.redact_pii import ENTITIES, PiiReader
+from trajkit.curation.redaction.pii import ENTITIES, PiiReader
 from trajkit.errors import RequestError
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from tests.matrix import portions
 from trajkit.cli.main import cli
 from trajkit.curation.derive import deriving
-from trajkit.curation.recorded import stored
-from trajkit.curation.replay import replay
-from trajkit.curation.replaying import StoredEpisode, replayed
+from trajkit.curation.replays.episode import StoredEpisode, replayed
+from trajkit.curation.replays.recorded import stored
+from trajkit.curation.replays.replay import replay
 from trajkit.engines.engine import engine_named
 from trajkit.environments import environment_info
 from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
 from trajkit.rollouts.plan import Plan
 from trajkit.rollouts.policies import Expert
-from trajkit.rollouts.record import Played, to_episode
-from trajkit.rollouts.runner import play
+from trajkit.rollouts.records.record import Played, to_episode
+from trajkit.rollouts.running.runner import play
 from trajkit.schema import Episode, LineageEntry
 from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes
@@ -300,7 +300,7 @@ def test_several_processes_and_many_parts_find_the_same(
 ) -> None:
     store = write([with_step(six[3], 0, reward=1.0), *six[:3], *six[4:]])
     one = replay(store).replay
-    monkeypatch.setattr("trajkit.curation.recorded._STEPS_PER_SPAN", 5)
+    monkeypatch.setattr("trajkit.curation.replays.recorded._STEPS_PER_SPAN", 5)
     assert replay(store).replay == one
     assert replay(store, engine=engine_named("local", 2)).replay == one
 

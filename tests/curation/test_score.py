@@ -13,8 +13,8 @@ from typing import Any
 import click
 import pytest
 
-from trajkit.curation.score import Scored, score
-from trajkit.curation.scorer import Scorer
+from trajkit.curation.scores.score import Scored, score
+from trajkit.curation.scores.scorer import Scorer
 from trajkit.engines.engine import engine_named
 from trajkit.errors import DataError, NothingMatched, RequestError
 from trajkit.schema import Episode, Transition, message
@@ -348,7 +348,7 @@ def test_a_killed_run_leaves_a_journal_and_no_store(store: Callable[..., Path]) 
     Path("scorers.py").write_text(
         "import os\ndef fn(episode):\n    if episode.seed == 6: os.kill(os.getpid(), 9)\n    return 1\n"
     )
-    code = "from pathlib import Path; from trajkit.curation.score import score; "
+    code = "from pathlib import Path; from trajkit.curation.scores.score import score; "
     code += "score('store', Path('out'), scorer='scorers.py:fn', name='mark')"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == -9

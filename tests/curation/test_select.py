@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.matrix import portions
 from trajkit._core.settings import remembered
 from trajkit.cli import main
-from trajkit.curation.leak import leak
-from trajkit.curation.pool import drawn
-from trajkit.curation.select import Share, parse_share, select
+from trajkit.curation.leaks.leak import leak
+from trajkit.curation.selection.pool import drawn
+from trajkit.curation.selection.select import Share, parse_share, select
 from trajkit.errors import DataError, NothingMatched, QueryError, RequestError, StoreError
 from trajkit.schema import Episode, LineageEntry, Manifest
 from trajkit.store.dataset import open_dataset

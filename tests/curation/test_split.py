@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.matrix import portions
 from trajkit._core.settings import remembered
 from trajkit.cli.main import run
-from trajkit.curation.leak import leak
-from trajkit.curation.ratio import parse_ratio
-from trajkit.curation.split import Missing, Split, split
+from trajkit.curation.leaks.leak import leak
+from trajkit.curation.selection.ratio import parse_ratio
+from trajkit.curation.selection.split import Missing, Split, split
 from trajkit.errors import NothingMatched, QueryError, RequestError, StoreError
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset

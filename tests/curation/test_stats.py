@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from trajkit.cli.main import cli
-from trajkit.curation.stats import stats
-from trajkit.curation.stats_model import Group, Stats
-from trajkit.curation.stats_page import page
+from trajkit.curation.statistics.model import Group, Stats
+from trajkit.curation.statistics.page import page
+from trajkit.curation.statistics.stats import stats
 from trajkit.errors import NothingMatched, QueryError, StoreError
 from trajkit.schema import Episode, Left, LineageEntry, Transition, message
 from trajkit.store.writer import write_episodes
@@ -357,8 +357,8 @@ def test_numbers_do_not_depend_on_order_parts_or_threads(
         for e in episodes
     ]
     one = stats(write(episodes, "one"), threads=1)
-    monkeypatch.setattr("trajkit.store.spool._FLUSH_STEPS", 10)
-    monkeypatch.setattr("trajkit.store.spool._SLICE_STEPS", 20)
+    monkeypatch.setattr("trajkit.store.writing.spool._FLUSH_STEPS", 10)
+    monkeypatch.setattr("trajkit.store.writing.spool._SLICE_STEPS", 20)
     shuffled = chance.sample(episodes, len(episodes))
     many = stats(write(shuffled, "many"), threads=4)
     assert len(list(Path("many/steps").iterdir())) > 3

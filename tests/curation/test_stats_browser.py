@@ -10,8 +10,8 @@ import pytest
 
 from tests.browser import DESKTOP, PHONE, browser, opened
 from tests.matrix import daily
-from trajkit.curation.stats import stats
-from trajkit.curation.stats_page import page
+from trajkit.curation.statistics.page import page
+from trajkit.curation.statistics.stats import stats
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.matrix import portions
-from trajkit.curation.mask import mask
-from trajkit.curation.weight import weight
+from trajkit.curation.masks.mask import mask
+from trajkit.curation.weights.weight import weight
 from trajkit.errors import DataError, NothingMatched, QueryError, RequestError
 from trajkit.schema import Episode, FeedbackKind, Metric, MetricLevel, Transition, message
 from trajkit.store.dataset import open_dataset

@@ -12,25 +12,25 @@ import pytest
 from tests.engines import work
 from tests.matrix import daily
 from trajkit.curation import redact as redacting
-from trajkit.curation.dedupe import dedupe
-from trajkit.curation.leak import drop_leaks, leak
-from trajkit.curation.leak_report import LeakKind
-from trajkit.curation.mask import mask
+from trajkit.curation.leaks.leak import drop_leaks, leak
+from trajkit.curation.leaks.report import LeakKind
+from trajkit.curation.masks.mask import mask
 from trajkit.curation.merge import merge
 from trajkit.curation.redact import redact
-from trajkit.curation.replay import replay
-from trajkit.curation.score import score
-from trajkit.curation.select import select
-from trajkit.curation.split import split
-from trajkit.curation.weight import weight
+from trajkit.curation.replays.replay import replay
+from trajkit.curation.scores.score import score
+from trajkit.curation.selection.dedupe import dedupe
+from trajkit.curation.selection.select import select
+from trajkit.curation.selection.split import split
+from trajkit.curation.weights.weight import weight
 from trajkit.engines import local
 from trajkit.engines.engine import Engine, engine_named
 from trajkit.errors import RequestError, TrajkitError
 from trajkit.schema import Episode, Manifest, Transition, message
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store, verify
-from trajkit.store.spool import Spool
 from trajkit.store.writer import StoreWriter, write_episodes
+from trajkit.store.writing.spool import Spool
 
 SAMPLE = "sample:babyai"
 Verb = Callable[[Path, Engine | None], Any]

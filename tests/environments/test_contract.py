@@ -12,8 +12,8 @@ import pytest
 from tests.matrix import daily
 from trajkit.environments import environment_info, known, make, typed_environment
 from trajkit.environments.base import Environment, HasExpert
+from trajkit.environments.checks.trace import play
 from trajkit.environments.contract import CHECKS, Status, check
-from trajkit.environments.trace import play
 from trajkit.errors import RequestError
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 scipy_stats = pytest.importorskip("scipy.stats")
 
-from trajkit.evaluation.compare import Comparison, Pairs, compare, mcnemar, newcombe  # noqa: E402
-from trajkit.evaluation.estimate import Estimate, estimates  # noqa: E402
-from trajkit.evaluation.resample import Floats, Resampling, percentiles, resampled  # noqa: E402
+from trajkit.evaluation.estimates.compare import Comparison, Pairs, compare, mcnemar, newcombe  # noqa: E402
+from trajkit.evaluation.estimates.estimate import Estimate, estimates  # noqa: E402
+from trajkit.evaluation.estimates.resample import Floats, Resampling, percentiles, resampled  # noqa: E402
 
 HOW = Resampling(resamples=2000)
 

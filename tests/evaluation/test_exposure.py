@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trajkit._core.seeds import as_seeds
-from trajkit.curation.pairs import pairs
+from trajkit.curation.preferences.pairs import pairs
 from trajkit.errors import RequestError
 from trajkit.evaluation.exposure import Exposure, Seen, exposure, is_reserved, refuse_overlap
 from trajkit.schema import Episode, Transition, message

@@ -10,10 +10,10 @@ import pytest
 import trajkit
 from trajkit.errors import NothingMatched, QueryError, RequestError, StoreError
 from trajkit.evaluation.report import report
-from trajkit.evaluation.report_charts import charts
-from trajkit.evaluation.report_model import Training
-from trajkit.evaluation.report_object import Report
-from trajkit.evaluation.report_text import group_table, notes, number
+from trajkit.evaluation.reports.charts import charts
+from trajkit.evaluation.reports.model import Training
+from trajkit.evaluation.reports.object import Report
+from trajkit.evaluation.reports.text import group_table, notes, number
 from trajkit.schema import Episode
 
 FEW = 500

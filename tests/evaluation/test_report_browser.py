@@ -11,7 +11,7 @@ import pytest
 from tests.browser import DESKTOP, PHONE, browser, opened
 from tests.matrix import daily
 from trajkit.evaluation.report import report
-from trajkit.evaluation.report_model import Training
+from trajkit.evaluation.reports.model import Training
 from trajkit.schema import Episode
 
 _ALL_DRAWN = "document.querySelectorAll('.chart svg').length == document.querySelectorAll('.chart').length"

@@ -7,7 +7,7 @@ import pytest
 
 from trajkit.errors import QueryError
 from trajkit.evaluation.report import report
-from trajkit.evaluation.report_object import Report
+from trajkit.evaluation.reports.object import Report
 from trajkit.evaluation.require import NotHeld, require, requirement
 from trajkit.schema import Episode
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajkit.curation.intervals import Values, share_bounds, t_interval
-from trajkit.evaluation.compare import Pairs, compare
-from trajkit.evaluation.estimate import Estimate, estimates
+from trajkit.curation.statistics.intervals import Values, share_bounds, t_interval
+from trajkit.evaluation.estimates.compare import Pairs, compare
+from trajkit.evaluation.estimates.estimate import Estimate, estimates
+from trajkit.evaluation.estimates.resample import Floats, Resampling
+from trajkit.evaluation.estimates.two_way import n_crossed, spread
 from trajkit.evaluation.report import report
-from trajkit.evaluation.report_text import said_of
-from trajkit.evaluation.resample import Floats, Resampling
-from trajkit.evaluation.two_way import n_crossed, spread
+from trajkit.evaluation.reports.text import said_of
 from trajkit.schema import Episode
 
 HOW = Resampling(resamples=100)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from trajkit.curation.rows.plain_line import Facts, PlainLines
+from trajkit.curation.rows.writers.plain_line import Facts, PlainLines
 from trajkit.formats.base import PlainText
 from trajkit.schema import Episode, Feedback, Message, Transition
 

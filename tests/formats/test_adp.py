@@ -13,7 +13,7 @@ from tests.formats.exchange import call, conversation, conversations, result, sa
 from tests.matrix import examples
 from tests.schema.conftest import episodes
 from trajkit.formats.adp import ADP, read_adp
-from trajkit.formats.document import BadDocument
+from trajkit.formats.reading.document import BadDocument
 from trajkit.schema import Episode, FileBlock, TextBlock, ThoughtBlock, Transition, UnknownBlock
 
 # --- the judge: the published field lists and rules of the protocol, as models ---

@@ -10,8 +10,8 @@ import pytest
 
 from tests.formats.exchange import NOON, call, conversation, result, say, whole
 from trajkit.formats.atif import ATIF
-from trajkit.formats.atif_read import VERSIONS, read_atif
-from trajkit.formats.document import BadDocument
+from trajkit.formats.reading.atif import VERSIONS, read_atif
+from trajkit.formats.reading.document import BadDocument
 from trajkit.schema import Episode, FileBlock, Role, TextBlock, ThoughtBlock, ToolResultBlock, Transition
 
 SEARCH = {

@@ -16,10 +16,10 @@ from tests.formats.test_atif import DONE, SEARCH, USER, document
 from tests.formats.test_fuzz import ANYTHING, changed, places
 from tests.matrix import examples
 from trajkit.formats.atif import ATIF
-from trajkit.formats.atif_read import read_atif
-from trajkit.formats.atif_rows import usual_rows
-from trajkit.formats.document import BadDocument
-from trajkit.formats.sanity import problems
+from trajkit.formats.reading.atif import read_atif
+from trajkit.formats.reading.atif_rows import usual_rows
+from trajkit.formats.reading.document import BadDocument
+from trajkit.formats.reading.sanity import problems
 from trajkit.store.arrow import rows_of
 from trajkit.store.layout import TABLES
 

@@ -7,8 +7,8 @@ import hashlib
 import pytest
 from pydantic import BaseModel
 
-from trajkit.formats.chat_message import plain_messages, read_message, read_messages, read_tools
-from trajkit.rollouts.gateway_calls import as_stored
+from trajkit.formats.chat.message import plain_messages, read_message, read_messages, read_tools
+from trajkit.rollouts.gateway.calls import as_stored
 from trajkit.schema import (
     FileBlock,
     Message,

@@ -14,8 +14,8 @@ from tests.matrix import examples
 from tests.schema.conftest import episodes
 from trajkit.formats import format_named, known
 from trajkit.formats.base import EpisodeFormat, json_line
-from trajkit.formats.document import BadDocument
 from trajkit.formats.openai_chat import read_openai_chat
+from trajkit.formats.reading.document import BadDocument
 from trajkit.schema import Episode, Transition
 
 FORMATS = [one for name in known() if isinstance(one := format_named(name), EpisodeFormat)]

@@ -16,8 +16,8 @@ from tests.matrix import examples
 from tests.schema.conftest import episodes
 from trajkit.formats import format_named, known
 from trajkit.formats.atif import ATIF
-from trajkit.formats.atif_read import read_atif
 from trajkit.formats.base import EpisodeFormat, json_line
+from trajkit.formats.reading.atif import read_atif
 from trajkit.store.dataset import open_dataset
 
 DATASETS = [

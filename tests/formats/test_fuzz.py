@@ -17,16 +17,17 @@ from tests.formats.test_inspect import LOG, SAMPLE, call
 from tests.formats.test_inspect import USER as INSPECT_USER
 from tests.formats.test_sharegpt_read import turns
 from tests.matrix import examples
-from trajkit.formats import benchflow, format_named, harbor
+from trajkit.formats import format_named
 from trajkit.formats.adp import read_adp
-from trajkit.formats.atif_read import read_atif
-from trajkit.formats.balrog import read_run
-from trajkit.formats.document import BadDocument
 from trajkit.formats.hf_messages import read_hf_messages
-from trajkit.formats.inspect import read_sample
 from trajkit.formats.openai_chat import read_openai_chat
-from trajkit.formats.sanity import problems
-from trajkit.formats.sharegpt_read import read_sharegpt
+from trajkit.formats.reading import benchflow, harbor
+from trajkit.formats.reading.atif import read_atif
+from trajkit.formats.reading.balrog import read_run
+from trajkit.formats.reading.document import BadDocument
+from trajkit.formats.reading.inspect import read_sample
+from trajkit.formats.reading.sanity import problems
+from trajkit.formats.reading.sharegpt import read_sharegpt
 from trajkit.formats.sts import read_sts
 
 CALLED = {"name": "look", "arguments": {}}

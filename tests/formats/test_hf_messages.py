@@ -8,8 +8,8 @@ import pytest
 
 from tests.formats.exchange import conversation, result, say, whole
 from trajkit.formats.base import json_line
-from trajkit.formats.document import BadDocument
 from trajkit.formats.hf_messages import HF_MESSAGES, is_hf_messages, read_hf_messages
+from trajkit.formats.reading.document import BadDocument
 
 CALL = {"type": "function", "id": "c1", "function": {"name": "look", "arguments": {"far": True}}}
 MESSAGES = [

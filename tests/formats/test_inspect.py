@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.formats.exchange import result, say
-from trajkit.formats.document import BadDocument
-from trajkit.formats.inspect import error_of, is_inspect, read_sample
+from trajkit.formats.reading.document import BadDocument
+from trajkit.formats.reading.inspect import error_of, is_inspect, read_sample
 from trajkit.schema import Outcome, ThoughtBlock
 
 LOG = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.formats.exchange import conversation, whole
-from trajkit.formats.document import BadDocument
 from trajkit.formats.openai_chat import OPENAI_CHAT, is_openai_chat, read_openai_chat
+from trajkit.formats.reading.document import BadDocument
 
 TALK = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 

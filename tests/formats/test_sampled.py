@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trajkit.formats.sampled import Sampled, read_sampled
+from trajkit.formats.tokens.sampled import Sampled, read_sampled
 
 PLAIN = {"temperature": 1, "top_p": 1}
 

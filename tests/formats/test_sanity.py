@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.formats.exchange import call, conversation, result, say
-from trajkit.formats.sanity import problems
+from trajkit.formats.reading.sanity import problems
 from trajkit.schema import Episode, Transition
 
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.formats.exchange import say
-from trajkit.formats.document import BadDocument
-from trajkit.formats.sharegpt_read import is_sharegpt, read_sharegpt
+from trajkit.formats.reading.document import BadDocument
+from trajkit.formats.reading.sharegpt import is_sharegpt, read_sharegpt
 from trajkit.schema import ThoughtBlock, ToolCallBlock, ToolResultBlock
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.formats.exchange import NOON, conversation, result, say, whole
-from trajkit.formats.document import BadDocument
+from trajkit.formats.reading.document import BadDocument
 from trajkit.formats.sts import STS, read_sts
 
 HEADER = {"type": "session", "harness": "my-agent", "id": "s1", "name": "Fix the door"}

@@ -12,7 +12,7 @@ from tests.matrix import daily
 from tests.tiny import byte_tokenizer
 from trajkit.cli.main import run
 from trajkit.errors import RequestError
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 
 ASKED = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
 LONG, OVER, END = "{% for i in range(99999) %}", "{% for i in r %}", "{% endfor %}"

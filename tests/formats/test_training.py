@@ -31,7 +31,7 @@ from trajkit.formats.base import (
     json_line,
     one_answer,
 )
-from trajkit.formats.think import Thoughts, with_thoughts
+from trajkit.formats.chat.think import Thoughts, with_thoughts
 from trajkit.schema import message
 from trajkit.store.arrow import message_value
 

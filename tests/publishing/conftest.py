@@ -7,9 +7,9 @@ import pytest
 from pydantic import SecretStr
 
 from tests.publishing.hub_standin import TOKEN, HubStandin, hub_standin
-from trajkit.curation.split import split
-from trajkit.publishing.contents import Contents, make_contents
+from trajkit.curation.selection.split import split
 from trajkit.publishing.facts import splits_of
+from trajkit.publishing.files.contents import Contents, make_contents
 from trajkit.publishing.hub import Hub
 
 

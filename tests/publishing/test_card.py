@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from trajkit.curation.replay import replay
+from trajkit.curation.replays.replay import replay
 from trajkit.errors import RequestError
 from trajkit.publishing.card import CardWish, check_wish, dataset_card, size_category
-from trajkit.publishing.contents import make_contents
 from trajkit.publishing.facts import facts_of, splits_of
+from trajkit.publishing.files.contents import make_contents
 from trajkit.publishing.hub import Hub
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trajkit.commands.push_plan import content_lines
+from trajkit.commands.publication.plan import content_lines
 from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
-from trajkit.publishing.contents import Contents, make_contents
 from trajkit.publishing.facts import splits_of
-from trajkit.publishing.restore import restore
-from trajkit.publishing.shards import ShardWriter
+from trajkit.publishing.files.contents import Contents, make_contents
+from trajkit.publishing.files.restore import restore
+from trajkit.publishing.files.shards import ShardWriter
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes

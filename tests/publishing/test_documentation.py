@@ -8,7 +8,7 @@ import pytest
 
 from tests.pages import printed
 from tests.publishing.hub_standin import TOKEN, HubStandin
-from trajkit.curation.split import split
+from trajkit.curation.selection.split import split
 from trajkit.store.reader import open_store
 
 PAGE = (Path(__file__).parents[2] / "docs" / "publish.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 
 from trajkit.curation.merge import merge
 from trajkit.curation.rows.file import convert
-from trajkit.curation.select import select
+from trajkit.curation.selection.select import select
 from trajkit.errors import DataError
 from trajkit.formats.weighted import WEIGHTED
 from trajkit.registry.ledger import Learned, Ledger, Registration, TunedModel, Undone

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trajkit.rollouts.options import Options
-from trajkit.rollouts.record import Played
+from trajkit.rollouts.records.record import Played
 from trajkit.rollouts.session import prepare, run
 from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway_config import prepare_config

@@ -14,8 +14,8 @@ import signal
 import sys
 import time
 
-from trajkit.rollouts import lines
 from trajkit.rollouts.options import Options
+from trajkit.rollouts.records import lines
 from trajkit.rollouts.session import prepare, run
 
 OPTIONS = Options.model_validate(

@@ -18,14 +18,14 @@ import pytest
 
 from trajkit.errors import RequestError, RolloutError, ServiceError
 from trajkit.rollouts.agent import MAX_ANSWER_BYTES, AgentPolicy, load_agent
-from trajkit.rollouts.calling import Caller
-from trajkit.rollouts.endpoint import Endpoint
+from trajkit.rollouts.agents.models import Models
+from trajkit.rollouts.endpoints.endpoint import Endpoint
 from trajkit.rollouts.faults import FaultKind
-from trajkit.rollouts.limits import Budget, Limits
-from trajkit.rollouts.models import Models
 from trajkit.rollouts.plan import Plan
-from trajkit.rollouts.record import Played, to_episode
-from trajkit.rollouts.runner import play
+from trajkit.rollouts.records.record import Played, to_episode
+from trajkit.rollouts.running.calling import Caller
+from trajkit.rollouts.running.limits import Budget, Limits
+from trajkit.rollouts.running.runner import play
 from trajkit.rollouts.seeds import derived_seed
 from trajkit.schema import Episode, Outcome
 

@@ -12,17 +12,17 @@ import pytest
 
 from trajkit.environments import environment_info, make
 from trajkit.rollouts.agent import AgentPolicy, load_agent
-from trajkit.rollouts.calling import Caller
-from trajkit.rollouts.endpoint import Endpoint
-from trajkit.rollouts.endpoint_policy import EndpointPolicy, EndpointSettings
-from trajkit.rollouts.local_player import LocalSettings
-from trajkit.rollouts.models import Models
+from trajkit.rollouts.agents.models import Models
+from trajkit.rollouts.agents.turn import Opening, Turn
+from trajkit.rollouts.endpoints.endpoint import Endpoint
+from trajkit.rollouts.endpoints.policy import EndpointPolicy, EndpointSettings
+from trajkit.rollouts.local.player import LocalSettings
 from trajkit.rollouts.own_prompt import JsonMode
 from trajkit.rollouts.plan import Job, Plan
 from trajkit.rollouts.policies import Past, Situation
-from trajkit.rollouts.record import Played, to_episode
-from trajkit.rollouts.runner import play
-from trajkit.rollouts.turn import Opening, Turn
+from trajkit.rollouts.records.record import Played, to_episode
+from trajkit.rollouts.running.calling import Caller
+from trajkit.rollouts.running.runner import play
 from trajkit.schema import Outcome
 from trajkit.stack import model_server
 

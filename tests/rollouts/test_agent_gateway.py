@@ -14,7 +14,7 @@ import pytest
 from trajkit.errors import ConfigError, RequestError
 from trajkit.rollouts.faults import FaultKind
 from trajkit.rollouts.options import Options
-from trajkit.rollouts.record import Played, to_episode
+from trajkit.rollouts.records.record import Played, to_episode
 from trajkit.rollouts.session import prepare, run
 from trajkit.schema import Episode, Outcome, single_precision
 from trajkit.sources.request import ExportRequest

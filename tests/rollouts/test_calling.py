@@ -4,10 +4,10 @@ import time
 import pytest
 
 from trajkit.errors import ServiceError
-from trajkit.rollouts import calling
-from trajkit.rollouts.calling import Caller, wait_s
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty
-from trajkit.rollouts.limits import Budget, LimitReached, Limits, Prices
+from trajkit.rollouts.running import calling
+from trajkit.rollouts.running.calling import Caller, wait_s
+from trajkit.rollouts.running.limits import Budget, LimitReached, Limits, Prices
 
 BUSY = Fault(FaultKind.RATE_LIMIT, "slow down")
 BROKEN = Fault(FaultKind.SERVER, "boom")

@@ -2,13 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from trajkit.rollouts.costs import CHARACTERS_PER_TOKEN, OUTPUT_TOKENS, estimate
-from trajkit.rollouts.limits import Prices
+from trajkit.rollouts.gateway.paid import asked_by, is_here
+from trajkit.rollouts.gateway.venue import Venue
 from trajkit.rollouts.options import Options
-from trajkit.rollouts.paid import asked_by, is_here
 from trajkit.rollouts.plan import Plan
-from trajkit.rollouts.scout import Sight
-from trajkit.rollouts.venue import Venue
+from trajkit.rollouts.running.costs import CHARACTERS_PER_TOKEN, OUTPUT_TOKENS, estimate
+from trajkit.rollouts.running.limits import Prices
+from trajkit.rollouts.running.scout import Sight
 from trajkit.stack.gateway_config import read_config
 from trajkit.stack.local import recipe_config
 

@@ -4,7 +4,7 @@ import pytest
 
 from trajkit._core.ids import uuid7
 from trajkit.errors import StoreError
-from trajkit.rollouts.deliver import _Lookup, refuse_other
+from trajkit.rollouts.records.deliver import _Lookup, refuse_other
 from trajkit.schema import Episode, Transition, message
 from trajkit.sources.tensorzero.export.prompts import Sent
 from trajkit.store.writer import write_episodes

@@ -13,11 +13,11 @@ import pytest
 from pydantic import SecretStr
 
 from trajkit.errors import RequestError
-from trajkit.rollouts.calling import Caller
-from trajkit.rollouts.endpoint import OPENAI_URL, Completed, Endpoint, Refused
-from trajkit.rollouts.endpoint_fault import fault_of_status, said_in
+from trajkit.rollouts.endpoints.endpoint import OPENAI_URL, Completed, Endpoint, Refused
+from trajkit.rollouts.endpoints.fault import fault_of_status, said_in
 from trajkit.rollouts.faults import FaultKind, Faulty
-from trajkit.rollouts.limits import Budget, LimitReached, Limits, Prices
+from trajkit.rollouts.running.calling import Caller
+from trajkit.rollouts.running.limits import Budget, LimitReached, Limits, Prices
 from trajkit.schema import Message, ToolCallBlock, message
 from trajkit.stack import model_server
 

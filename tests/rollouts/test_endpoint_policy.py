@@ -13,14 +13,14 @@ from pydantic import SecretStr
 from trajkit.environments import environment_info, make
 from trajkit.environments.base import ActionRule
 from trajkit.errors import RequestError, ServiceError
-from trajkit.rollouts.calling import Caller
-from trajkit.rollouts.endpoint_policy import EndpointPolicy, EndpointSettings, read_settings
+from trajkit.rollouts.endpoints.policy import EndpointPolicy, EndpointSettings, read_settings
 from trajkit.rollouts.faults import FaultKind
 from trajkit.rollouts.own_prompt import MOST_LISTED, JsonMode, read_action
 from trajkit.rollouts.plan import Job, Plan
 from trajkit.rollouts.policies import Choice, Past, Situation
-from trajkit.rollouts.record import Played, to_episode
-from trajkit.rollouts.runner import play
+from trajkit.rollouts.records.record import Played, to_episode
+from trajkit.rollouts.running.calling import Caller
+from trajkit.rollouts.running.runner import play
 from trajkit.rollouts.seeds import derived_seed
 from trajkit.schema import FeedbackKind, Metric, MetricLevel, Outcome
 from trajkit.stack import model_server

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajkit.rollouts.fitting import fits
+from trajkit.rollouts.prompts.fitting import fits
 
 ACTION = {
     "type": "object",

@@ -27,7 +27,7 @@ def elsewhere(stack_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     stack = local_stack(stack_folder)
     database = ClickHouse.find(stack_folder / ".trajkit" / "stack" / "clickhouse")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("trajkit.rollouts.calling._FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr("trajkit.rollouts.running.calling._FIRST_WAIT_S", 0.05)
     started = []
 
     def start(*, knows_database: bool = True, **options):
@@ -63,7 +63,7 @@ def test_a_database_that_fails_at_the_end_takes_nothing_from_the_result(
 def test_rows_that_were_lost_in_silence_are_reported_by_episode_with_code_1(
     elsewhere, capsys, monkeypatch
 ) -> None:
-    monkeypatch.setattr("trajkit.rollouts.rows.PATIENCE_S", 0.5)
+    monkeypatch.setattr("trajkit.rollouts.gateway.rows.PATIENCE_S", 0.5)
     gateway = elsewhere(loses=lambda kind, number: number in {"inference": (3, 22), "feedback": (2,)}[kind])
     assert run_command([*ARGUMENTS, "--seeds", "10:16", "--concurrency", "2"]) == 1
     said = capsys.readouterr().err
@@ -144,7 +144,7 @@ def test_a_gateway_that_dies_in_the_middle_of_many_requests_and_comes_back_loses
 def test_a_gateway_that_dies_and_stays_away_ends_the_run_and_the_same_command_goes_on(
     elsewhere, monkeypatch, capsys
 ) -> None:
-    monkeypatch.setattr("trajkit.rollouts.calling.OUTAGE_S", 0.5)
+    monkeypatch.setattr("trajkit.rollouts.running.calling.OUTAGE_S", 0.5)
     gateway = elsewhere(answer_s=0.02)
 
     def fail() -> None:

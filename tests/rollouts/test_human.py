@@ -17,13 +17,13 @@ import pytest
 
 from trajkit.environments import make
 from trajkit.errors import RequestError
-from trajkit.rollouts.human import Human
+from trajkit.rollouts.agents.human import Human
 
 PLAY = """
 import asyncio, json, sys
-from trajkit.rollouts.human import Human
+from trajkit.rollouts.agents.human import Human
 from trajkit.rollouts.plan import Plan
-from trajkit.rollouts.runner import play
+from trajkit.rollouts.running.runner import play
 
 env_id, task, seeds = sys.argv[1:]
 plan = Plan(env_id=env_id, tasks=(task,), variants=("human",), seeds=seeds, concurrency=1, max_steps=3)

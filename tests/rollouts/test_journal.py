@@ -7,9 +7,9 @@ import pytest
 
 from trajkit._core.ids import uuid7
 from trajkit.errors import RolloutError, StoreError
-from trajkit.rollouts.journal import KILLED, Abandoned, find_journal, open_journal, run_folder
 from trajkit.rollouts.plan import Job, Plan
-from trajkit.rollouts.summary import Score
+from trajkit.rollouts.records.journal import KILLED, Abandoned, find_journal, open_journal, run_folder
+from trajkit.rollouts.records.summary import Score
 from trajkit.schema import Episode, Transition
 
 ARGUMENTS = {"env_id": "babyai", "seeds": "0:4"}
@@ -104,7 +104,7 @@ def test_a_second_process_is_refused_with_the_name_of_the_first(folder):
     script = (
         "import sys\n"
         "from trajkit.errors import RolloutError\n"
-        "from trajkit.rollouts.journal import open_journal\n"
+        "from trajkit.rollouts.records.journal import open_journal\n"
         "from trajkit.rollouts.plan import Plan\n"
         "plan = Plan(env_id='babyai', tasks=('goto',), variants=('a',), seeds='0:4')\n"
         "try:\n"

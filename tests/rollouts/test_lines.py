@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trajkit.errors import StoreError
-from trajkit.rollouts.lines import LineFile
+from trajkit.rollouts.records.lines import LineFile
 
 HEADS = [{"begun": {"n": 1}}, {"done": {"n": 2, "text": ',"episode":{'}}, {"begun": {"n": 3}}]
 EPISODE = '{"steps":[{"text":"a wall, \\"episode\\": é\\u2028"}],"tags":{}}'
@@ -87,7 +87,7 @@ def test_a_full_disk_is_an_error_of_ours_and_leaves_no_half_line(tmp_path):
         "import resource, signal\n"
         "from pathlib import Path\n"
         "from trajkit.errors import StoreError\n"
-        "from trajkit.rollouts.lines import LineFile\n"
+        "from trajkit.rollouts.records.lines import LineFile\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
         "file = LineFile(Path('journal.jsonl'))\n"

@@ -13,10 +13,10 @@ from trajkit.errors import ConfigError, RequestError
 from trajkit.models.generation.ask import Said
 from trajkit.models.generation.located import fingerprint
 from trajkit.models.generation.model import LocalModel
-from trajkit.rollouts import local_policy
-from trajkit.rollouts.local_player import LocalPlayer
+from trajkit.rollouts.local import policy as local_policy
+from trajkit.rollouts.local.player import LocalPlayer
 from trajkit.rollouts.options import Options
-from trajkit.rollouts.record import Played
+from trajkit.rollouts.records.record import Played
 from trajkit.rollouts.session import open_run, prepare
 from trajkit.schema import Episode, ToolCallBlock
 from trajkit.store.dataset import open_dataset

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from trajkit.rollouts.lockstep import LockStep
+from trajkit.rollouts.local.lockstep import LockStep
 
 
 def test_those_that_come_some_turns_late_are_in_the_same_batch() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from trajkit.rollouts.limits import Prices
 from trajkit.rollouts.options import Options
-from trajkit.rollouts.priced import priced
+from trajkit.rollouts.running.limits import Prices
+from trajkit.rollouts.running.priced import priced
 from trajkit.rollouts.session import prepare, run
 from trajkit.schema import Episode, Transition
 from trajkit.store.dataset import open_dataset

@@ -8,7 +8,7 @@ from trajkit.errors import QueryError
 from trajkit.rollouts.faults import Fault, FaultKind
 from trajkit.rollouts.plan import Job
 from trajkit.rollouts.policies import Answer, Choice
-from trajkit.rollouts.record import Played, PlayedStep, outcome_of, step_times, to_episode
+from trajkit.rollouts.records.record import Played, PlayedStep, outcome_of, step_times, to_episode
 from trajkit.schema import Message, Outcome, Purpose, Role, ToolCallBlock, ToolResultBlock, message
 from trajkit.sources.tensorzero.export.prompts import Sent
 from trajkit.store.dataset import open_dataset

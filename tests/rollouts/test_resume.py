@@ -18,10 +18,10 @@ from tests import warm
 from tests.matrix import daily
 from trajkit.errors import RolloutError, ServiceError, StoreError
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty
-from trajkit.rollouts.journal import KILLED, find_journal
 from trajkit.rollouts.options import Options
 from trajkit.rollouts.policies import Expert
-from trajkit.rollouts.record import Played
+from trajkit.rollouts.records.journal import KILLED, find_journal
+from trajkit.rollouts.records.record import Played
 from trajkit.rollouts.session import Session, open_run, prepare, run
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest

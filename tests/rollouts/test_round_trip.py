@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.viewer.api.conftest import Client
-from trajkit.rollouts.record import to_episode
+from trajkit.rollouts.records.record import to_episode
 from trajkit.schema import Episode, Purpose, single_precision
 from trajkit.sources.request import ExportRequest, MetricCondition
 from trajkit.sources.tensorzero.connect.database import open_database

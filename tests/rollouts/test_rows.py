@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 
 from trajkit._core.ids import uuid7
-from trajkit.rollouts.rows import Missing, check_rows
+from trajkit.rollouts.gateway.rows import Missing, check_rows
 from trajkit.schema import Episode, Feedback, FeedbackKind, Transition
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -8,13 +8,13 @@ import pytest
 
 from trajkit.environments.base import EnvironmentInfo, Result, Start
 from trajkit.errors import RequestError, RolloutError, ServiceError
-from trajkit.rollouts import runner
-from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty
-from trajkit.rollouts.limits import Budget, Limits
 from trajkit.rollouts.plan import Plan
 from trajkit.rollouts.policies import Answer, Choice, Expert, Random, Scripted
-from trajkit.rollouts.runner import GIVE_UP_AT_START, play
+from trajkit.rollouts.running import runner
+from trajkit.rollouts.running.calling import Caller
+from trajkit.rollouts.running.limits import Budget, Limits
+from trajkit.rollouts.running.runner import GIVE_UP_AT_START, play
 from trajkit.schema import Outcome
 
 

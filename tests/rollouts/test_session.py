@@ -16,7 +16,7 @@ from trajkit.environments import environment_info
 from trajkit.errors import ConfigError, RequestError, ServiceError, StoreError
 from trajkit.rollouts.faults import FaultKind
 from trajkit.rollouts.options import Options
-from trajkit.rollouts.record import Played, to_episode
+from trajkit.rollouts.records.record import Played, to_episode
 from trajkit.rollouts.session import open_run, prepare, run
 from trajkit.schema import Outcome, message
 from trajkit.sources.tensorzero.export.prompts import Sent
@@ -28,7 +28,7 @@ def failing(
     config_for: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Path]]:
     """The configuration of a model server that fails in a way, at the first of each so many requests."""
-    monkeypatch.setattr("trajkit.rollouts.calling._FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr("trajkit.rollouts.running.calling._FIRST_WAIT_S", 0.05)
     servers = []
 
     def config(mode: str, *, every: int = 1) -> Path:

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from trajkit.rollouts.summary import Mean, Moments, Score, Table, proportion, stratified
+from trajkit.rollouts.records.summary import Mean, Moments, Score, Table, proportion, stratified
 
 
 def score(task="goto", **changes) -> Score:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from trajkit.errors import RequestError
-from trajkit.rollouts.venue import (
+from trajkit.rollouts.gateway.venue import (
     Venue,
     _on_local_stack,
     check_metrics,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trajkit.formats.document import Reading
+from trajkit.formats.reading.document import Reading
 from trajkit.schema import Episode, Message, Transition
 from trajkit.sources.files.found import Found
 from trajkit.sources.source import Source

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from trajkit.formats.chat_conversation import conversation_of
+from trajkit.formats.chat.conversation import conversation_of
 from trajkit.sources.calls import NO_PROMPT, Call, Gathered, Score, Session, found_of, reading_of
 
 START = datetime(2026, 11, 1, tzinfo=UTC)

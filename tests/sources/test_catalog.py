@@ -18,8 +18,8 @@ import json
 from datetime import datetime, timezone
 from pathlib import Path
 
-from trajkit.formats.chat_conversation import conversation_of
-from trajkit.formats.document import BadDocument
+from trajkit.formats.chat.conversation import conversation_of
+from trajkit.formats.reading.document import BadDocument
 from trajkit.sources.calls import Call, Session, found_of
 from trajkit.sources.files.found import Found
 from trajkit.sources.source import FIELDS, KEPT, LOST, Source

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from trajkit.sources.tensorzero.export.continued import FOUND, continuations
 from trajkit.sources.tensorzero.export.spool import Group, Spool
+from trajkit.sources.tensorzero.export.texts.continued import FOUND, continuations
 
 _TEXTS = ("go", "naïve — 你好", 'say "so" \\ now', "tab\there", "a, b]}", "", '},{"role":"user"')
 

@@ -10,7 +10,7 @@ import pytest
 from tests.matrix import daily
 from tests.sources.row_database import Row, RowDatabase, row_id, spelled
 from tests.sources.shapes import EPISODE, Steps, plain
-from trajkit.curation.pairs import pairs
+from trajkit.curation.preferences.pairs import pairs
 from trajkit.errors import NothingMatched
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.export.export import export

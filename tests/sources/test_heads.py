@@ -21,8 +21,9 @@ from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.connect.clickhouse.heads import Heads
 from trajkit.sources.tensorzero.connect.database import open_database
-from trajkit.sources.tensorzero.export import heads, pull
+from trajkit.sources.tensorzero.export import pull
 from trajkit.sources.tensorzero.export.export import export
+from trajkit.sources.tensorzero.export.texts import heads
 from trajkit.store.dataset import open_dataset
 
 WORDS = ("a wall", "naïve — 你好", 'say "so" \\ now', "tab\there", "a, b]}", '},{"role":"user"', "])")

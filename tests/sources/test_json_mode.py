@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from trajkit.sources.tensorzero.export.json_mode import (
+from trajkit.sources.tensorzero.export.texts.json_mode import (
     PREFIX,
     WIRE_PATTERN,
     is_prefixed,

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trajkit.sources.tensorzero.connect import tables
-from trajkit.sources.tensorzero.export.late import CALL_ROW, INPUT_ROW, described, late_texts
 from trajkit.sources.tensorzero.export.read_sql import read_sql
 from trajkit.sources.tensorzero.export.spool import Group, Spool
+from trajkit.sources.tensorzero.export.texts.late import CALL_ROW, INPUT_ROW, described, late_texts
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | st.sampled_from(
     [

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sources.row_database import RowDatabase, spelled
 from tests.sources.shapes import Steps, plain
-from trajkit.sources.tensorzero.export.raw_prompts import prompt_of
+from trajkit.sources.tensorzero.export.texts.raw_prompts import prompt_of
 
 DISABLED = {"kind": {"type": "disabled"}, "path": "observability/files/x.png"}
 

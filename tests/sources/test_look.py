@@ -299,7 +299,7 @@ def test_a_database_that_is_not_tensorzeros(
     [("2GB", 2 * 10**9), ("500 MB", 5 * 10**8), ("1.5g", 15 * 10**8), ("20000000", 2 * 10**7)],
 )
 def test_sizes_are_powers_of_a_thousand(text: str, n_bytes: int) -> None:
-    from trajkit.commands.server import n_bytes_of
+    from trajkit.commands.play.server import n_bytes_of
 
     assert n_bytes_of(text) == n_bytes
 

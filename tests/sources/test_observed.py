@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.export.choose import open_workspace
-from trajkit.sources.tensorzero.export.observed import OBSERVATION, Observing
+from trajkit.sources.tensorzero.export.texts.observed import OBSERVATION, Observing
 
 
 def test_many_observations_stay_in_order() -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.matrix import daily
-from trajkit.sources.tensorzero.export import plain
+from trajkit.sources.tensorzero.export.texts import plain
 
 BEGIN, END = '[{"role":"user","content":[{"type":"text","text":"', '"}]}]'
 FRAGMENTS = st.sampled_from(

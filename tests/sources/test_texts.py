@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajkit.sources.tensorzero.export.texts import Texts, as_array
+from trajkit.sources.tensorzero.export.texts.selected import Texts, as_array
 
 
 def test_texts_are_picked_by_row_whatever_pieces_they_are_in() -> None:

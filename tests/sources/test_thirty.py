@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sources import thirty
-from trajkit.formats.turns import steps_of
+from trajkit.formats.chat.turns import steps_of
 from trajkit.schema import Episode
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from trajkit.curation.select import select
+from trajkit.curation.selection.select import select
 from trajkit.errors import NothingMatched, QueryError, RequestError
 from trajkit.sources.local import export_store
 from trajkit.sources.request import ExportRequest, parse_time

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from trajkit.environments.babyai import BabyAI
-from trajkit.formats.chat_conversation import conversation_of
+from trajkit.formats.chat.conversation import conversation_of
 from trajkit.schema import Episode, Message, ToolCallBlock, ToolResultBlock
 
 N_EPISODES = 30

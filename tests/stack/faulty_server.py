@@ -15,7 +15,7 @@ import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from trajkit.formats.chat_request import Refusal
+from trajkit.formats.chat.request import Refusal
 from trajkit.stack.chat_completion import Player, complete, read_request
 
 MODES = ("garbage", "not-json", "empty", "invalid", "500", "429", "hang", "close")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trajkit.formats.chat_request import Refusal
+from trajkit.formats.chat.request import Refusal
 from trajkit.stack.chat_completion import INVALID_ANSWERS, Player, complete, read_request
 from trajkit.stack.rule_player import ACTIONS
 

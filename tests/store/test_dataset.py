@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.matrix import daily
-from trajkit.curation.select import select
+from trajkit.curation.selection.select import select
 from trajkit.errors import NothingMatched, QueryError, StoreError
 from trajkit.schema import Episode, LineageEntry
 from trajkit.store.dataset import Dataset, open_dataset

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.matrix import portions
 from trajkit.errors import QueryError
-from trajkit.store.expression import parse, parse_order, require_boolean
-from trajkit.store.nameable import Names, column_name, nearest
+from trajkit.store.conditions.expression import parse, parse_order, require_boolean
+from trajkit.store.conditions.nameable import Names, column_name, nearest
 
 NAMES = Names(
     {name: name for name in ("n_steps", "task", "avg", "rank", "variant_names", "started_at", "speed")}

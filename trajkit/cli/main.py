@@ -16,13 +16,13 @@ from typing import Any
 import click
 
 from trajkit import JOBS
-from trajkit._core import console
-from trajkit._core.arguments import hide_passwords
-from trajkit._core.console import error_line, usage_error
-from trajkit._core.memory import prefer_little_memory
+from trajkit._core.output import console
+from trajkit._core.output.console import error_line, usage_error
+from trajkit._core.process.arguments import hide_passwords
+from trajkit._core.process.memory import prefer_little_memory
 from trajkit._core.secrets import hidden
 from trajkit.commands.catalog import load, short_help
-from trajkit.commands.flags import everywhere, show_logs, without_secrets
+from trajkit.commands.options.flags import everywhere, show_logs, without_secrets
 from trajkit.errors import TrajkitError
 
 STOPPED = 130

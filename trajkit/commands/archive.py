@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trajkit._core.console import Cell, Meter, count, line, plural, size, table_text, talk
-from trajkit._core.result import Result
+from trajkit._core.output.console import Cell, Meter, count, line, plural, size, table_text, talk
+from trajkit._core.output.result import Result
 from trajkit._core.settings import project
-from trajkit.commands.options import Count, File, Option, Place, ServerMemory
-from trajkit.commands.server import access
+from trajkit.commands.options.types import Count, File, Option, Place, ServerMemory
+from trajkit.commands.play.server import access
 from trajkit.errors import RequestError, TrajkitError
 
 if TYPE_CHECKING:

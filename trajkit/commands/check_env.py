@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from trajkit._core.console import Cell, Meter, line, plural, table_text, talk
-from trajkit._core.result import Result
-from trajkit.commands.options import Count, Option, Settings, Tasks, many
+from trajkit._core.output.console import Cell, Meter, line, plural, table_text, talk
+from trajkit._core.output.result import Result
+from trajkit.commands.options.types import Count, Option, Settings, Tasks, many
 from trajkit.commands.place import texts
 from trajkit.environments.contract import Check, Status
 

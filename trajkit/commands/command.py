@@ -18,12 +18,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 import click
 
-from trajkit._core import console
 from trajkit._core.address import is_address, place_of
-from trajkit._core.result import Result, Running
-from trajkit.commands.flags import everywhere
-from trajkit.commands.option_group import type_hints
-from trajkit.commands.options import Option
+from trajkit._core.output import console
+from trajkit._core.output.result import Result, Running
+from trajkit.commands.options.flags import everywhere
+from trajkit.commands.options.group import type_hints
+from trajkit.commands.options.types import Option
 from trajkit.errors import RequestError, TrajkitError
 
 _SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Example):$", re.MULTILINE)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from click.shell_completion import FishComplete, ZshComplete
 
-from trajkit._core.result import Result
+from trajkit._core.output.result import Result
 
 PROGRAM = "trajkit"
 ASKED = "_TRAJKIT_COMPLETE"

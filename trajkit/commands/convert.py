@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from trajkit._core.address import place_of
-from trajkit._core.console import Meter, count, plural, talk
-from trajkit._core.memory import keeping_freed_memory
-from trajkit.commands.engine_options import EngineOptions, engine_of
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Count, NewPath, Option, StoreLike
+from trajkit._core.output.console import Meter, count, plural, talk
+from trajkit._core.process.memory import keeping_freed_memory
+from trajkit.commands.options.engine import EngineOptions, engine_of
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.types import Count, NewPath, Option, StoreLike
 from trajkit.commands.place import store_path
 from trajkit.commands.sharding import shards_for
 from trajkit.errors import RequestError
@@ -132,7 +132,7 @@ def _made(
 ) -> Conversion:
     from trajkit.curation.pair_file import MANIFEST_NAME, open_pairs
     from trajkit.curation.rows.file import convert as convert_dataset
-    from trajkit.curation.rows.pairs import convert_pairs
+    from trajkit.curation.rows.writers.pairs import convert_pairs
     from trajkit.store.dataset import Dataset, open_dataset
 
     dataset = store if isinstance(store, Dataset) else None

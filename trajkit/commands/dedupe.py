@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Unpack
 
-from trajkit._core.console import Meter, plural, talk
-from trajkit.commands.engine_options import EngineOptions, engine_of
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Option, Output, StoreLike
+from trajkit._core.output.console import Meter, plural, talk
+from trajkit.commands.options.engine import EngineOptions, engine_of
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.types import Option, Output, StoreLike
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
 
@@ -47,8 +47,8 @@ def dedupe(
     Example:
         trajkit dedupe --exact --episodes --near 0.9
     """
-    from trajkit.curation.dedupe import dedupe as drop_duplicates
-    from trajkit.curation.dedupe import groups_path
+    from trajkit.curation.selection.dedupe import dedupe as drop_duplicates
+    from trajkit.curation.selection.dedupe import groups_path
 
     goal = None if dry_run else goal_of("dedupe", output)
     with Meter() as meter:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trajkit._core.console import Cell, count, line, plural, table_text
-from trajkit._core.result import Result
-from trajkit.commands.options import StoreLike
+from trajkit._core.output.console import Cell, count, line, plural, table_text
+from trajkit._core.output.result import Result
+from trajkit.commands.options.types import StoreLike
 from trajkit.commands.place import near, store_path
 
 if TYPE_CHECKING:

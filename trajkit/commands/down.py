@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trajkit._core.console import talk
+from trajkit._core.output.console import talk
 
 if TYPE_CHECKING:
     from trajkit.stack.local import Down

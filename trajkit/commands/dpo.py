@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Unpack
 
-from trajkit.commands.hosted_training import train_at
-from trajkit.commands.local_training import train_here
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Many, Option, Place
-from trajkit.commands.training_options import (
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.training import (
     FireworksOptions,
     FireworksRecipe,
     HostedOptions,
@@ -20,7 +17,10 @@ from trajkit.commands.training_options import (
     TrainingOptions,
     ValidationOptions,
 )
-from trajkit.training.local.preference_recipe import DpoRecipe
+from trajkit.commands.options.types import Many, Option, Place
+from trajkit.commands.training.hosted import train_at
+from trajkit.commands.training.local import train_here
+from trajkit.training.local.preferences.recipe import DpoRecipe
 from trajkit.training.local.recipe import LoraRecipe
 
 if TYPE_CHECKING:

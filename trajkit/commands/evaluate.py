@@ -7,31 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from trajkit._core import console
-from trajkit._core.console import Cell, count, line, plural, table_text, talk
-from trajkit._core.result import Result
-from trajkit.commands.engine_options import engine_of
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Columns, Many, Option, StoreLike, many
+from trajkit._core.output import console
+from trajkit._core.output.console import Cell, count, line, plural, table_text, talk
+from trajkit._core.output.result import Result
+from trajkit.commands.options.engine import engine_of
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.playing import PlayingOptions, fields_of
+from trajkit.commands.options.request import checked
+from trajkit.commands.options.types import Columns, Many, Option, StoreLike, many
 from trajkit.commands.place import path_or_none
-from trajkit.commands.played import Rollout, planned
-from trajkit.commands.playing import confirm, play, shards_of
-from trajkit.commands.playing_options import PlayingOptions, fields_of
-from trajkit.commands.request import checked
-from trajkit.commands.vllm import refuse_vllm_options, vllm_of
+from trajkit.commands.play.played import Rollout, planned
+from trajkit.commands.play.playing import confirm, play, shards_of
+from trajkit.commands.play.vllm import refuse_vllm_options, vllm_of
 from trajkit.errors import RequestError, TrajkitError
 from trajkit.rollouts.options import Options, PolicyKind
 from trajkit.stack.vllm_command import VLLM
 
 if TYPE_CHECKING:
-    from trajkit.commands.contenders import Behind, Contender
-    from trajkit.commands.evaluate_prompts import Replayed
-    from trajkit.commands.stage import Actions
+    from trajkit.commands.comparison.contenders import Behind, Contender
+    from trajkit.commands.comparison.prompts import Replayed
+    from trajkit.commands.play.stage import Actions
     from trajkit.engines.engine import Engine
-    from trajkit.evaluation.compare import Comparison
+    from trajkit.evaluation.estimates.compare import Comparison
     from trajkit.evaluation.evaluation import Evaluation
-    from trajkit.evaluation.report_object import Report
-    from trajkit.evaluation.report_text import Table
+    from trajkit.evaluation.reports.object import Report
+    from trajkit.evaluation.reports.text import Table
     from trajkit.registry.lineage import Lineage
     from trajkit.rollouts.session import Session
 
@@ -123,7 +123,7 @@ class Evaluated(Result):
     def __str__(self) -> str:
         if self.report is None:
             return "" if self.rollout.estimate is None else str(self.rollout)
-        from trajkit.evaluation.report_text import difference_table, group_table
+        from trajkit.evaluation.reports.text import difference_table, group_table
 
         groups = group_table(self.report)
         missing = [count(self._n_planned - group.n_episodes) for group in self.report.groups]
@@ -239,10 +239,10 @@ def evaluate(
         trajkit evaluate babyai --policy my_pkg.agent:MyAgent --variants base=MODEL,tuned=JOB --seeds 200:220
         trajkit evaluate --prompts stores/val --scorer checks.py:is_brief --variants before=MODEL,tuned=JOB
     """
-    from trajkit.commands.contenders import lineage_in, typed
+    from trajkit.commands.comparison.contenders import lineage_in, typed
 
     if prompts is not None:
-        from trajkit.commands.evaluate_prompts import replay
+        from trajkit.commands.comparison.prompts import replay
 
         played: dict[str, object] = {
             "ENVIRONMENT": env_id,
@@ -335,7 +335,7 @@ def _of_agent(
     others: Mapping[str, Any],
 ) -> tuple[Session, Behind]:
     """An agent with each of several models; it has its own prompts, and takes none of the other options."""
-    from trajkit.commands.local_contenders import cast_of_agent
+    from trajkit.commands.comparison.local_contenders import cast_of_agent
 
     if ":" not in policy:
         raise RequestError(
@@ -365,8 +365,8 @@ def _of_models(
     template_variant: str | None,
 ) -> tuple[Session, Behind]:
     """Models of this machine, with the prompts of a configuration or with trajkit's own."""
-    from trajkit.commands.local_contenders import cast_of
-    from trajkit.commands.stage import find_stage
+    from trajkit.commands.comparison.local_contenders import cast_of
+    from trajkit.commands.play.stage import find_stage
 
     config = fields.pop("config_file", None)
     cast = cast_of(
@@ -387,8 +387,8 @@ def _of_gateway(
     contenders: Sequence[Contender], known: Lineage, fields: Mapping[str, Any], others: Mapping[str, Any]
 ) -> tuple[Session, Behind]:
     """The variants of a gateway's function, which take none of the other options."""
-    from trajkit.commands.contenders import models_behind
-    from trajkit.commands.stage import Stage
+    from trajkit.commands.comparison.contenders import models_behind
+    from trajkit.commands.play.stage import Stage
 
     named = next((one for one in contenders if one.model is not None), None)
     if named is not None and others["--model"] is None:
@@ -413,7 +413,7 @@ def _session(fields: Mapping[str, Any]) -> Session:
 
 
 def _actions(fields: Mapping[str, Any]) -> Actions:
-    from trajkit.commands.stage import first_actions
+    from trajkit.commands.play.stage import first_actions
 
     settings, tasks = fields.get("env_settings", {}), fields.get("tasks", ())
     return lambda: first_actions(fields["env_id"], settings, tasks, fields["seeds"])
@@ -456,7 +456,7 @@ def _played(found: Evaluation, engine: Engine | None, vllm_command: str) -> Eval
 
 def _notes(found: Report) -> Iterator[str]:
     """What a reader must know beside the numbers."""
-    from trajkit.evaluation.report_text import notes
+    from trajkit.evaluation.reports.text import notes
 
     yield from notes(_shown(found))
     yield from found.notes

@@ -8,15 +8,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from trajkit._core.console import Meter, count, plural, talk
-from trajkit._core.memory import leave_pandas
+from trajkit._core.output.console import Meter, count, plural, talk
+from trajkit._core.process.memory import leave_pandas
 from trajkit._core.settings import project
-from trajkit.commands.engine_options import EngineOptions, engine_of
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Count, File, Many, Moment, Option, Output, ServerMemory, many, moment_of
+from trajkit.commands.options.engine import EngineOptions, engine_of
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.types import (
+    Count,
+    File,
+    Many,
+    Moment,
+    Option,
+    Output,
+    ServerMemory,
+    many,
+    moment_of,
+)
 from trajkit.commands.place import goal_of, store_path
+from trajkit.commands.play.server import access, refuse_server_options
 from trajkit.commands.result import Made, store_line
-from trajkit.commands.server import access, refuse_server_options
 from trajkit.commands.sharding import refuse_secrets, shards_for
 from trajkit.errors import RequestError
 from trajkit.store.tally import tally_text

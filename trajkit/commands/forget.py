@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trajkit._core import console
-from trajkit._core.console import Cell, confirm, count, line, plural, table_text, talk
-from trajkit._core.result import Result
-from trajkit.commands.options import File, LocalOutput, Option, Place, RunsFolder
+from trajkit._core.output import console
+from trajkit._core.output.console import Cell, confirm, count, line, plural, table_text, talk
+from trajkit._core.output.result import Result
+from trajkit.commands.options.types import File, LocalOutput, Option, Place, RunsFolder
 from trajkit.commands.place import near, path_or_none
 from trajkit.errors import RequestError
 
@@ -183,7 +183,7 @@ def _some(wanted: set[str]) -> str:
 
 def _models(wanted: set[str], runs: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The models that used one of the episodes, and those of which that is not known."""
-    from trajkit.commands.contenders import lineage_in
+    from trajkit.commands.comparison.contenders import lineage_in
     from trajkit.registry.lineage import Unknown, uses_of
 
     models, unknown = [], []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from trajkit._core.address import place_of
-from trajkit._core.console import talk
-from trajkit.commands.options import Count, File, Option, ServerMemory, StoreLike
+from trajkit._core.output.console import talk
+from trajkit.commands.options.types import Count, File, Option, ServerMemory, StoreLike
 from trajkit.commands.place import store_path
-from trajkit.commands.server import access, refuse_server_options
+from trajkit.commands.play.server import access, refuse_server_options
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:

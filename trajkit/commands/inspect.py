@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from trajkit._core.address import place_of
-from trajkit._core.console import Meter, size, talk
+from trajkit._core.output.console import Meter, size, talk
 from trajkit._core.samples import SAMPLE_PREFIX
-from trajkit.commands.options import Option, Place, StoreLike
+from trajkit.commands.options.types import Option, Place, StoreLike
 from trajkit.commands.place import path_or_none, store_path
 from trajkit.errors import RequestError
 
@@ -116,8 +116,8 @@ def _opened(place: str, name: str | None, goal: Path) -> _Opened:
 
 def _leaked(train: _Opened, evaluation: _Opened) -> Leaked:
     from trajkit.curation.inspect.model import Leaked
-    from trajkit.curation.leak import leak
-    from trajkit.curation.leak_report import NAMES
+    from trajkit.curation.leaks.leak import leak
+    from trajkit.curation.leaks.report import NAMES
 
     report = leak(train.store, evaluation.store, reservations=())
     assert report.evaluation is not None

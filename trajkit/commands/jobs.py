@@ -6,9 +6,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
-from trajkit._core.console import Cell, Meter, can_ask, confirm, table_text, talk
-from trajkit._core.result import Result
-from trajkit.commands.options import Option, RunsFolder
+from trajkit._core.output.console import Cell, Meter, can_ask, confirm, table_text, talk
+from trajkit._core.output.result import Result
+from trajkit.commands.options.types import Option, RunsFolder
 from trajkit.commands.place import last_job
 from trajkit.errors import MissingExtra, RequestError, ServiceError
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
-from trajkit.commands.local_training import train_here
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Option, Place, StoreLike
-from trajkit.commands.training_options import PreferenceOptions, TrainingOptions, ValidationOptions
-from trajkit.training.local.preference_recipe import KtoRecipe
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.training import PreferenceOptions, TrainingOptions, ValidationOptions
+from trajkit.commands.options.types import Option, Place, StoreLike
+from trajkit.commands.training.local import train_here
+from trajkit.training.local.preferences.recipe import KtoRecipe
 from trajkit.training.local.recipe import LoraRecipe
 
 if TYPE_CHECKING:

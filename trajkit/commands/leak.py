@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
-from trajkit._core.console import Meter, talk
-from trajkit.commands.engine_options import EngineOptions, engine_of
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Columns, Option, Output, StoreLike, many
+from trajkit._core.output.console import Meter, talk
+from trajkit.commands.options.engine import EngineOptions, engine_of
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.types import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.curation.leak_report import LeakReport
+    from trajkit.curation.leaks.report import LeakReport
 
 
 @flattened()
@@ -60,8 +60,8 @@ def leak(
         trajkit leak stores/train stores/val --drop eval -o stores/clean
     """
     from trajkit._core.settings import reserved
-    from trajkit.curation.leak import drop_leaks
-    from trajkit.curation.leak import leak as find_leaks
+    from trajkit.curation.leaks.leak import drop_leaks
+    from trajkit.curation.leaks.leak import leak as find_leaks
 
     paths = {"train": store_path(train)}
     if evaluation is not None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from trajkit._core.console import count, line, plural
-from trajkit._core.result import Result
-from trajkit.commands.options import RunsFolder
+from trajkit._core.output.console import count, line, plural
+from trajkit._core.output.result import Result
+from trajkit.commands.options.types import RunsFolder
 from trajkit.commands.place import last_job, near, store_path
 from trajkit.errors import ConfigError, RequestError, StoreError
 
@@ -51,7 +51,7 @@ def lineage(thing: str | None = None, *, runs: RunsFolder = "runs") -> Origins:
         trajkit lineage history_and_reasoning_sft     which episodes trained this variant?
         trajkit lineage 0190a1b2-…                    which models saw this episode?
     """
-    from trajkit.commands.contenders import lineage_in
+    from trajkit.commands.comparison.contenders import lineage_in
 
     if thing is None:
         last = last_job()
@@ -73,7 +73,7 @@ def _answers(known: Lineage, thing: str) -> tuple[_Known, ...]:
     episode = known.of_episode(thing)
     if episode.sights:
         return (episode,)
-    from trajkit.store.nameable import nearest
+    from trajkit.store.conditions.nameable import nearest
 
     unknown = "; ".join(f"not known of {doubt.model.name}: {doubt.reason}" for doubt in episode.doubts)
     hint = f"no episode of that id was learned; {nearest(thing, known.names)}"
@@ -82,7 +82,7 @@ def _answers(known: Lineage, thing: str) -> tuple[_Known, ...]:
 
 def _store(known: Lineage, thing: str) -> StoreLineage | None:
     """A store or pairs by their folder; None when it is neither."""
-    from trajkit.commands.tuned import manifest_of
+    from trajkit.commands.training.tuned import manifest_of
 
     try:
         manifest = manifest_of(thing)

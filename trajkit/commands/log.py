@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trajkit._core.console import count, line, plural
-from trajkit._core.result import Result
+from trajkit._core.output.console import count, line, plural
+from trajkit._core.output.result import Result
 from trajkit.commands.history import SHORT, Shelves, Unrepeatable, Version, history, opened, words_of
-from trajkit.commands.options import StoreLike
+from trajkit.commands.options.types import StoreLike
 from trajkit.commands.place import catalog
 from trajkit.store.commands import as_recorded, quoted
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
-from trajkit._core.console import Cell, Meter, count, plural, table_text, talk
-from trajkit.commands.engine_options import EngineOptions, engine_of
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Option, Output, StoreLike, many
+from trajkit._core.output.console import Cell, Meter, count, plural, table_text, talk
+from trajkit.commands.options.engine import EngineOptions, engine_of
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.types import Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
 
 if TYPE_CHECKING:
-    from trajkit.curation.mask import MaskReport
+    from trajkit.curation.masks.mask import MaskReport
 
 Reason = Literal["copied", "after-success", "truncated", "unparsed", "invalid", "no-op", "loop", "cached"]
 
@@ -61,8 +61,8 @@ def mask(
     Example:
         trajkit mask stores/goto --reason invalid --reason loop
     """
-    from trajkit.curation.mask import MaskReason
-    from trajkit.curation.mask import mask as mask_steps
+    from trajkit.curation.masks.mask import MaskReason
+    from trajkit.curation.masks.mask import mask as mask_steps
 
     reasons = many(reason) or (tuple(MaskReason) if dry_run else ())
     goal = None if dry_run else goal_of("mask", output)

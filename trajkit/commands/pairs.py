@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from trajkit._core.console import count, line, plural, talk
-from trajkit._core.result import Result
+from trajkit._core.output.console import count, line, plural, talk
+from trajkit._core.output.result import Result
 from trajkit._core.settings import remember
-from trajkit.commands.options import Columns, Option, Output, StoreLike, many
+from trajkit.commands.options.types import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.store.tally import tally_text
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trajkit.curation.pair_file import PairsManifest
-    from trajkit.curation.pairs import PairsReport
+    from trajkit.curation.preferences.pairs import PairsReport
     from trajkit.schema import LineageEntry
 
 
@@ -101,7 +101,7 @@ def pairs(
     Example:
         trajkit pairs stores/goto --margin 0.1
     """
-    from trajkit.curation.pairs import pairs as pair_episodes
+    from trajkit.curation.preferences.pairs import pairs as pair_episodes
 
     goal = None if dry_run else goal_of("pairs", output)
     made = pair_episodes(

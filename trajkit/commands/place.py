@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trajkit._core.address import place_of
-from trajkit._core.console import talk
+from trajkit._core.output.console import talk
 from trajkit._core.settings import project, remember, remembered
-from trajkit.commands.options import Place, Settings, StoreLike
+from trajkit.commands.options.types import Place, Settings, StoreLike
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:

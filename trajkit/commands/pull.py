@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trajkit._core.console import Meter, talk
-from trajkit.commands.options import Many, NewFolder, Option, many
+from trajkit._core.output.console import Meter, talk
+from trajkit.commands.options.types import Many, NewFolder, Option, many
 from trajkit.commands.place import remember_store
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trajkit._core import console
 from trajkit._core.address import is_address
-from trajkit._core.console import Meter, talk
-from trajkit._core.result import Result
-from trajkit.commands.options import Many, Option, Place, RunsFolder, Settings, StoreLike, many
+from trajkit._core.output import console
+from trajkit._core.output.console import Meter, talk
+from trajkit._core.output.result import Result
+from trajkit.commands.options.types import Many, Option, Place, RunsFolder, Settings, StoreLike, many
 from trajkit.commands.place import path_or_none, store_paths, texts
-from trajkit.commands.push_plan import plan_lines
+from trajkit.commands.publication.plan import plan_lines
 from trajkit.errors import RequestError, ServiceError, StoreError
 
 if TYPE_CHECKING:
-    from trajkit.commands.publication import Ready
+    from trajkit.commands.publication.publication import Ready
     from trajkit.publishing.card import CardWish
     from trajkit.publishing.facts import Facts
     from trajkit.publishing.hub import Hub
@@ -131,7 +131,7 @@ def push(
         trajkit push stores/split me/goto --public --license apache-2.0
         trajkit push runs/JOB me/goto-lora --base Qwen/Qwen3-0.6B
     """
-    from trajkit.commands.publication import ModelOptions, Search, make
+    from trajkit.commands.publication.publication import ModelOptions, Search, make
     from trajkit.publishing.card import CARD, CardWish
 
     wish = CardWish(

@@ -12,9 +12,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trajkit._core import console
-from trajkit._core.result import Result
-from trajkit.commands.options import Option, StoreLike
+from trajkit._core.output import console
+from trajkit._core.output.result import Result
+from trajkit.commands.options.types import Option, StoreLike
 from trajkit.commands.place import store_path
 from trajkit.errors import RequestError
 
@@ -133,7 +133,7 @@ def query(
     Example:
         trajkit query sample:babyai "select task, avg(total_reward) from episodes group by task"
     """
-    from trajkit._core.memory import at_most
+    from trajkit._core.process.memory import at_most
     from trajkit.store.query import ask
     from trajkit.store.reader import open_store
 

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from trajkit._core.console import count, line, size
-from trajkit._core.result import Result
-from trajkit.commands.options import Option, Place
+from trajkit._core.output.console import count, line, size
+from trajkit._core.output.result import Result
+from trajkit.commands.options.types import Option, Place
 
 
 @dataclass(frozen=True)

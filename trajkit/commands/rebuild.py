@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trajkit._core import console
 from trajkit._core.address import Address, local_copy, place_of, send
-from trajkit._core.console import confirm, line, plural, talk
 from trajkit._core.files import refuse_existing, sha256_file
-from trajkit._core.result import Result
+from trajkit._core.output import console
+from trajkit._core.output.console import confirm, line, plural, talk
+from trajkit._core.output.result import Result
 from trajkit._core.settings import STATE_FOLDER, project, remember, remembered
 from trajkit.commands.history import (
     SHORT,
@@ -28,7 +28,7 @@ from trajkit.commands.history import (
     verb_of,
     words_of,
 )
-from trajkit.commands.options import NewPath, Option, Place, StoreLike
+from trajkit.commands.options.types import NewPath, Option, Place, StoreLike
 from trajkit.commands.place import catalog, remember_store
 from trajkit.commands.recipe.verb import call, find
 from trajkit.commands.result import store_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trajkit.commands.options import NewFolder, Option
+from trajkit.commands.options.types import NewFolder, Option
 
 if TYPE_CHECKING:
     from trajkit.sources.otel.receiver import Receiver

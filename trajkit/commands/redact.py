@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from trajkit._core.console import Cell, Meter, count, plural, size, table_text, talk
-from trajkit._core.result import Result
-from trajkit.commands.engine_options import EngineOptions, engine_of
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Many, Option, Output, Place, Settings, StoreLike, many
+from trajkit._core.output.console import Cell, Meter, count, plural, size, table_text, talk
+from trajkit._core.output.result import Result
+from trajkit.commands.options.engine import EngineOptions, engine_of
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.types import Many, Option, Output, Place, Settings, StoreLike, many
 from trajkit.commands.place import goal_of, path_or_none, store_path, texts
 from trajkit.commands.result import Made
 
 if TYPE_CHECKING:
-    from trajkit.curation.redact_column import RedactReport
-    from trajkit.curation.redact_gate import Opinion
+    from trajkit.curation.redaction.column import RedactReport
+    from trajkit.curation.redaction.gate import Opinion
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ def redact(
         trajkit redact stores/goto -o stores/public --pattern "customer=C-[0-9]{6}"
     """
     from trajkit.curation.redact import redact as redact_store
-    from trajkit.curation.redact_gate import second_opinion
-    from trajkit.curation.redact_pii import MODEL
+    from trajkit.curation.redaction.gate import second_opinion
+    from trajkit.curation.redaction.pii import MODEL
 
     goal = None if dry_run else goal_of("redact", output)
     model = pii_model or (MODEL if pii else None)

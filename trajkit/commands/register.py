@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from trajkit._core import console
-from trajkit._core.console import confirm, line, talk
-from trajkit._core.result import Result
-from trajkit.commands.options import LocalOutput, Option, RunsFolder
+from trajkit._core.output import console
+from trajkit._core.output.console import confirm, line, talk
+from trajkit._core.output.result import Result
+from trajkit.commands.options.types import LocalOutput, Option, RunsFolder
 from trajkit.commands.place import last_job, near, path_or_none
-from trajkit.commands.registration import is_of_proxy, known_config, names_of, plan, written_down
+from trajkit.commands.registration.variant import is_of_proxy, known_config, names_of, plan, written_down
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.commands.candidate import Candidate
+    from trajkit.commands.registration.candidate import Candidate
     from trajkit.registry.ledger import Ledger, Registration
     from trajkit.registry.served import ClientSettings
 
@@ -138,7 +138,7 @@ def register(
         trajkit register
         trajkit register goto-sft --config tensorzero.toml --variant goto_sft --traffic 5%
     """
-    from trajkit.commands.candidate import candidate
+    from trajkit.commands.registration.candidate import candidate
     from trajkit.registry.ledger import Ledger
 
     asked = {**locals(), "goal": path_or_none(output)}
@@ -220,7 +220,7 @@ def _check(asked: Mapping[str, Any]) -> None:
     Raises:
         RequestError: One was given.
     """
-    from trajkit.commands.candidate import refuse_options
+    from trajkit.commands.registration.candidate import refuse_options
 
     if asked["goal"] is not None and asked["emit"] is None:
         raise RequestError("-o is for --emit", hint="the configuration is written in its place")
@@ -243,7 +243,7 @@ def _with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> di
     Returns:
         The options, with the candidate as `found`: None where there is more to do than to direct traffic.
     """
-    from trajkit.commands.candidate import Candidate
+    from trajkit.commands.registration.candidate import Candidate
     from trajkit.registry.toml_file import Configuration
 
     more = (*_OF_A_SERVER, "model", "template_variant", "emit")

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from trajkit._core.console import Cell, Meter, count, line, plural, table_text
-from trajkit._core.result import Result
-from trajkit.commands.engine_options import EngineOptions, engine_of
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Count, Option, Output, Settings, StoreLike
+from trajkit._core.output.console import Cell, Meter, count, line, plural, table_text
+from trajkit._core.output.result import Result
+from trajkit.commands.options.engine import EngineOptions, engine_of
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.types import Count, Option, Output, Settings, StoreLike
 from trajkit.commands.place import goal_of, store_path, texts
 from trajkit.commands.result import Made
 from trajkit.commands.sharding import refuse_secrets
 from trajkit.errors import DataError
 
 if TYPE_CHECKING:
-    from trajkit.curation.replay import Replay
+    from trajkit.curation.replays.replay import Replay
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def replay(
         trajkit replay stores/train
         trajkit replay --fill stores/exported -o stores/filled
     """
-    from trajkit.curation.replay import replay as replay_store
+    from trajkit.curation.replays.replay import replay as replay_store
 
     goal = None
     if not dry_run and (output is not None or fill or only_verified):

@@ -6,15 +6,24 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trajkit._core import console
-from trajkit._core.console import plural, talk
-from trajkit.commands.options import Columns, Confidence, Many, Option, Place, RunsFolder, StoreLike, many
+from trajkit._core.output import console
+from trajkit._core.output.console import plural, talk
+from trajkit.commands.options.types import (
+    Columns,
+    Confidence,
+    Many,
+    Option,
+    Place,
+    RunsFolder,
+    StoreLike,
+    many,
+)
 from trajkit.commands.place import last_evaluation, store_path, store_paths
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.evaluation.report_model import Training
-    from trajkit.evaluation.report_object import Report
+    from trajkit.evaluation.reports.model import Training
+    from trajkit.evaluation.reports.object import Report
     from trajkit.registry.ledger import TunedModel
 
 
@@ -85,7 +94,7 @@ def report(
     """
     from trajkit._core.files import refuse_existing
     from trajkit.evaluation.report import report as report_of
-    from trajkit.evaluation.report_text import notes
+    from trajkit.evaluation.reports.text import notes
     from trajkit.evaluation.require import require as hold
     from trajkit.evaluation.require import requirement
 
@@ -144,8 +153,8 @@ def _trainings(runs_folder: Path, trained: Mapping[str, str]) -> Callable[[str],
     Raises:
         RequestError: There is no such model.
     """
-    from trajkit.commands.contenders import lineage_in
-    from trajkit.store.nameable import nearest
+    from trajkit.commands.comparison.contenders import lineage_in
+    from trajkit.store.conditions.nameable import nearest
 
     known = lineage_in(runs_folder)
     of_variant: dict[str, TunedModel] = {}
@@ -165,7 +174,7 @@ def _trainings(runs_folder: Path, trained: Mapping[str, str]) -> Callable[[str],
 
 
 def _training(model: TunedModel) -> Training | None:
-    from trajkit.evaluation.report_model import Training
+    from trajkit.evaluation.reports.model import Training
 
     if model.train is None:
         return None

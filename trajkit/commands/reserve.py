@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trajkit._core.console import line, plural, talk
-from trajkit._core.result import Result
-from trajkit.commands.options import Option, Settings, Tasks, many
+from trajkit._core.output.console import line, plural, talk
+from trajkit._core.output.result import Result
+from trajkit.commands.options.types import Option, Settings, Tasks, many
 from trajkit.commands.place import texts
 from trajkit.errors import RequestError
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from trajkit._core.console import line, plural, talk
-from trajkit._core.result import Result
+from trajkit._core.output.console import line, plural, talk
+from trajkit._core.output.result import Result
 from trajkit.commands.place import remember_store
 from trajkit.errors import RequestError
 from trajkit.store.tally import tally_text

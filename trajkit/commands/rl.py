@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from trajkit._core.address import place_of
-from trajkit._core.console import count, is_open, plural
+from trajkit._core.output.console import count, is_open, plural
 from trajkit._core.settings import project
-from trajkit.commands.launch import carry_out, forget, is_under_way
-from trajkit.commands.local_model import first_model
-from trajkit.commands.local_training import weight_lines
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Option, Place, Settings, StoreLike, TaskList, many
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.request import given_fields, nested, picked, recipe
+from trajkit.commands.options.training import JobOptions, ModelOptions, read_field
+from trajkit.commands.options.types import Option, Place, Settings, StoreLike, TaskList, many
 from trajkit.commands.place import near, store_path, texts
-from trajkit.commands.request import given_fields, nested, picked, recipe
-from trajkit.commands.training_options import JobOptions, ModelOptions, read_field
+from trajkit.commands.play.local_model import first_model
+from trajkit.commands.training.launch import carry_out, forget, is_under_way
+from trajkit.commands.training.local import weight_lines
 from trajkit.errors import RequestError
 from trajkit.training.local.recipe import LoraRecipe
 from trajkit.training.rl.recipe import PlayedRecipe, RlRecipe, TinkerRecipe, WorldRecipe
@@ -136,8 +136,8 @@ def rl_local(
         TrainingError: Nothing can be learned, or the loss is not a number.
     """
     from trajkit.training.local.base_model import check_model
-    from trajkit.training.local.finish import take_wishes
-    from trajkit.training.local.launch import start
+    from trajkit.training.local.outcome.finish import take_wishes
+    from trajkit.training.local.running.launch import start
     from trajkit.training.rl.prepare import RlRequest, prepare_rl
     from trajkit.training.runs import Runs
 
@@ -195,7 +195,7 @@ def rl_tinker(
         TrainingError: Nothing can be learned.
     """
     from trajkit._core.lazy import need
-    from trajkit.training.local.launch import start
+    from trajkit.training.local.running.launch import start
     from trajkit.training.rl.prepare import TinkerRequest, prepare_tinker
     from trajkit.training.rl.tinker import URL_VARIABLE, check_key
     from trajkit.training.runs import Runs

@@ -6,15 +6,15 @@ import contextlib
 from pathlib import Path
 from typing import Annotated, Literal, TypedDict, Unpack
 
-from trajkit.commands.engine_options import engine_of
-from trajkit.commands.local_model import local_model
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Count, Many, Option
-from trajkit.commands.played import Rollout, planned
-from trajkit.commands.playing import confirm, play, shards_of
-from trajkit.commands.playing_options import PlayingOptions, Whole, fields_of
-from trajkit.commands.request import checked
-from trajkit.commands.vllm import refuse_vllm_options, vllm_of
+from trajkit.commands.options.engine import engine_of
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.playing import PlayingOptions, Whole, fields_of
+from trajkit.commands.options.request import checked
+from trajkit.commands.options.types import Count, Many, Option
+from trajkit.commands.play.local_model import local_model
+from trajkit.commands.play.played import Rollout, planned
+from trajkit.commands.play.playing import confirm, play, shards_of
+from trajkit.commands.play.vllm import refuse_vllm_options, vllm_of
 from trajkit.rollouts.options import Options, PolicyKind
 
 

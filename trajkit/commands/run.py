@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trajkit._core import console
-from trajkit._core.console import plural, talk
-from trajkit.commands.options import Option, Place, Settings
+from trajkit._core.output import console
+from trajkit._core.output.console import plural, talk
+from trajkit.commands.options.types import Option, Place, Settings
 from trajkit.commands.place import texts
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Unpack
 
-from trajkit._core.console import Meter, count, line, plural, talk
-from trajkit.commands.engine_options import EngineOptions, engine_of
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Option, Output, StoreLike
+from trajkit._core.output.console import Meter, count, line, plural, talk
+from trajkit.commands.options.engine import EngineOptions, engine_of
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.types import Option, Output, StoreLike
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
 
@@ -57,7 +57,7 @@ def score(
     Example:
         trajkit score stores/train --with checks.py:has_answer --name has_answer -o stores/scored
     """
-    from trajkit.curation.score import score as score_episodes
+    from trajkit.curation.scores.score import score as score_episodes
 
     goal = None if dry_run else goal_of("score", output)
     with Meter() as meter:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from trajkit._core.console import Meter, plural, talk
-from trajkit.commands.engine_options import EngineOptions, engine_of
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Columns, Conditions, Count, Option, Output, StoreLike, many
+from trajkit._core.output.console import Meter, plural, talk
+from trajkit.commands.options.engine import EngineOptions, engine_of
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.types import Columns, Conditions, Count, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made, store_line
 
@@ -69,7 +69,7 @@ def select(
     Example:
         trajkit select --where "0 < avg < 1 and rank == 1"
     """
-    from trajkit.curation.select import select as select_episodes
+    from trajkit.curation.selection.select import select as select_episodes
 
     goal = None if dry_run else goal_of("select", output)
     with Meter() as meter:
@@ -111,7 +111,7 @@ def _notes(entry: LineageEntry) -> Iterator[str]:
 
 def _control(goal: Path) -> tuple[dict[str, Any], str]:
     """The control as fields of the JSON, and as a line."""
-    from trajkit.curation.control import control_goal
+    from trajkit.curation.selection.control import control_goal
     from trajkit.store.reader import open_store
 
     place = control_goal(goal)

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from trajkit._core.console import talk
+from trajkit._core.output.console import talk
 from trajkit._core.settings import secret_from_environment
-from trajkit.commands.options import Count, Many, Option, RunsFolder, many
+from trajkit.commands.options.types import Count, Many, Option, RunsFolder, many
 from trajkit.errors import ConfigError, RequestError
 from trajkit.stack.vllm_command import VLLM
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-    from trajkit.commands.vllm import ServingVllm
+    from trajkit.commands.play.vllm import ServingVllm
     from trajkit.models.serving.server import Serving
 
 _ENVIRONMENT = "env::"
@@ -74,14 +74,14 @@ def serve(
         trajkit serve goto-sft pickup-sft --name goto --name pickup --port 0
         trajkit serve goto-sft --engine vllm --vllm-command "vllm serve --gpu-memory-utilization 0.8"
     """
-    from trajkit.commands.served import wanted_models
+    from trajkit.commands.play.served import wanted_models
 
     key = _api_key(api_key_location)
     wanted = wanted_models(many(models), many(name), base, Path(runs))
     if host not in _LOOPBACK and key is None:
         talk(f"note: whoever reaches {host} can use it; --api-key-location asks for a key")
     if engine == "vllm":
-        from trajkit.commands.vllm import ServingVllm, start_vllm
+        from trajkit.commands.play.vllm import ServingVllm, start_vllm
 
         own = {
             "--device": device,

@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from trajkit._core.settings import project
-from trajkit.commands.hosted_training import train_at
-from trajkit.commands.local_training import train_here
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Option, Place
-from trajkit.commands.training_options import (
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.training import (
     FireworksOptions,
     FireworksRecipe,
     HostedOptions,
@@ -22,6 +19,9 @@ from trajkit.commands.training_options import (
     TrainingOptions,
     ValidationOptions,
 )
+from trajkit.commands.options.types import Option, Place
+from trajkit.commands.training.hosted import train_at
+from trajkit.commands.training.local import train_here
 from trajkit.errors import RequestError
 from trajkit.training.local.recipe import LocalRecipe, LoraRecipe
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
 
-from trajkit._core.console import Meter
 from trajkit._core.division import shards_folder
+from trajkit._core.output.console import Meter
 from trajkit._core.secrets import hidden, names_a_secret
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.errors import RequestError

@@ -11,10 +11,10 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import PrivateAttr
 
-from trajkit._core.console import talk
-from trajkit._core.page import Page
-from trajkit._core.result import Result
-from trajkit.commands.options import Option, StoreLike
+from trajkit._core.output.console import talk
+from trajkit._core.output.page import Page
+from trajkit._core.output.result import Result
+from trajkit.commands.options.types import Option, StoreLike
 from trajkit.commands.place import store_path
 from trajkit.commands.step_text import Shown, number, print_step
 from trajkit.errors import RequestError

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
-from trajkit._core.console import size, talk
-from trajkit.commands.options import Columns, Confidence, Option, Place, StoreLike, many
+from trajkit._core.output.console import size, talk
+from trajkit.commands.options.types import Columns, Confidence, Option, Place, StoreLike, many
 from trajkit.commands.place import path_or_none, store_paths
 
 if TYPE_CHECKING:
-    from trajkit.curation.stats_model import Stats
+    from trajkit.curation.statistics.model import Stats
 
 
 def stats(
@@ -51,7 +51,7 @@ def stats(
         trajkit stats stores/train --html stats.html
     """
     from trajkit._core.files import refuse_existing, write_text
-    from trajkit.curation.stats import stats as measure
+    from trajkit.curation.statistics.stats import stats as measure
 
     page_path = path_or_none(html)
     if page_path is not None:
@@ -65,7 +65,7 @@ def stats(
         seed=seed,
     )
     if page_path is not None:
-        from trajkit.curation.stats_page import page
+        from trajkit.curation.statistics.page import page
 
         write_text(page_path, page(found))
         talk(f"{page_path}  {size(page_path.stat().st_size)}")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trajkit._core.console import Cell, count, result_text, table_text, talk
-from trajkit._core.result import Result
+from trajkit._core.output.console import Cell, count, result_text, table_text, talk
+from trajkit._core.output.result import Result
 
 if TYPE_CHECKING:
     from trajkit.stack.state import LocalStack

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from trajkit._core.page import Page
+    from trajkit._core.output.page import Page
     from trajkit.schema import Block, Message, Transition
 
 _LONG = 100

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trajkit._core.console import Cell, line, plural, table_text, talk
-from trajkit._core.result import Result
-from trajkit.commands.options import Option, StoreLike
+from trajkit._core.output.console import Cell, line, plural, table_text, talk
+from trajkit._core.output.result import Result
+from trajkit.commands.options.types import Option, StoreLike
 from trajkit.commands.place import catalog, store_path
 from trajkit.errors import RequestError
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
-from trajkit._core import console
-from trajkit._core.console import Cell, count, plural, table_text, talk
-from trajkit._core.result import Result
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Count, Option, Place, RunsFolder, StoreLike
+from trajkit._core.output import console
+from trajkit._core.output.console import Cell, count, plural, table_text, talk
+from trajkit._core.output.result import Result
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.request import checked, picked
+from trajkit.commands.options.types import Count, Option, Place, RunsFolder, StoreLike
 from trajkit.commands.place import store_path
-from trajkit.commands.request import checked, picked
 from trajkit.training.question import Answered, Question, Sampling, question
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Answers(list[Answered], Result):
         return f"<{plural(len(self), 'answer')} to step {self.question.step.step_index}>"
 
     def _repr_html_(self) -> str:
-        from trajkit._core import notebook as html
+        from trajkit._core.output import notebook as html
 
         place = f"episode {self.question.episode.episode_id}, step {self.question.step.step_index}"
         parts = [html.title("answers", place)]
@@ -175,9 +175,9 @@ def _answers(
     model: str, options: TryOptions, asked: Question, drawn: Sampling, *, agree: Callable[[ChatPlan], bool]
 ) -> Iterable[Answered]:
     """What was recorded, and what base and tuned model answer; nothing where `agree` says no."""
-    from trajkit.commands.local_model import job_of, model_folder, refuse_stranger
+    from trajkit.commands.play.local_model import job_of, model_folder, refuse_stranger
     from trajkit.training.job import LOCAL
-    from trajkit.training.local.answer import answers, tuned_model
+    from trajkit.training.local.outcome.answer import answers, tuned_model
 
     runs_folder, base = Path(options["runs"]), options["base"]
     found = job_of(model, runs_folder)

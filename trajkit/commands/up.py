@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trajkit._core.console import talk
+from trajkit._core.output.console import talk
 from trajkit._core.settings import project
-from trajkit.commands.options import File, Many, Option, Place, RunsFolder, many
+from trajkit.commands.options.types import File, Many, Option, Place, RunsFolder, many
 from trajkit.commands.place import path_or_none
 from trajkit.errors import RequestError
 
@@ -75,7 +75,7 @@ def up(
 
 def _serves(models: tuple[str, ...], runs_folder: Path) -> Serves | None:
     """What the model server is to load; None for the stand-in."""
-    from trajkit.commands.served import wanted_models
+    from trajkit.commands.play.served import wanted_models
     from trajkit.models.serving.served_models import served_models
     from trajkit.stack.local import Serves
 

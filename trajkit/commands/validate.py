@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from trajkit._core.address import place_of
-from trajkit._core.console import Meter, count, notes, talk
-from trajkit.commands.options import Count, DataFile, Option, Output
+from trajkit._core.output.console import Meter, count, notes, talk
+from trajkit.commands.options.types import Count, DataFile, Option, Output
 from trajkit.commands.place import path_or_none
 from trajkit.errors import RequestError
 

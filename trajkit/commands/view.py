@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trajkit._core import console
-from trajkit.commands.options import Count, File, Option, StoreLike
+from trajkit._core.output import console
+from trajkit.commands.options.types import Count, File, Option, StoreLike
 from trajkit.commands.place import store_paths
 from trajkit.errors import RequestError
 

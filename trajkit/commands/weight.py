@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from trajkit._core.console import Cell, Meter, count, notes, table_text
-from trajkit.commands.engine_options import EngineOptions, engine_of
-from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Columns, Option, Output, StoreLike, many
+from trajkit._core.output.console import Cell, Meter, count, notes, table_text
+from trajkit.commands.options.engine import EngineOptions, engine_of
+from trajkit.commands.options.group import flattened
+from trajkit.commands.options.types import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
 
 if TYPE_CHECKING:
-    from trajkit.curation.spread import Spread
-    from trajkit.curation.weight import WeightReport
+    from trajkit.curation.weights.spread import Spread
+    from trajkit.curation.weights.weight import WeightReport
 
 
 @flattened()
@@ -92,7 +92,7 @@ def weight(
         trajkit weight stores/goto --scheme exponential --temperature 0.1
         trajkit weight stores/goto --scheme gigpo --gamma 0.95 --history 2
     """
-    from trajkit.curation.weight import weight as weigh_steps
+    from trajkit.curation.weights.weight import weight as weigh_steps
 
     given: dict[str, Any] = {
         "score": score,

@@ -41,7 +41,7 @@ class Derivation:
     """The store that is read. Its checksums are verified before a result is shown or written."""
     connection: duckdb.DuckDBPyConnection
     """Has the views `episodes`, `steps`, `feedback` and `steps_full` of the whole store. It is not fenced:
-    expressions of users reach it only through `trajkit.store.expression`."""
+    expressions of users reach it only through `trajkit.store.conditions.expression`."""
     verified: Callable[[], None]
     """Wait for the checksums; raises `StoreError` if one differs."""
     engine: Engine | None = None

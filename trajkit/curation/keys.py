@@ -12,9 +12,9 @@ from typing import NamedTuple
 import duckdb
 
 from trajkit.errors import QueryError
+from trajkit.store.conditions.nameable import nearest
 from trajkit.store.engine import literal
 from trajkit.store.layout import CONTENT_HASH, quoted
-from trajkit.store.nameable import nearest
 from trajkit.store.query import metric_names
 from trajkit.store.reader import Store
 from trajkit.store.view import columns_of

@@ -20,10 +20,17 @@ from trajkit._core.address import readable
 from trajkit._core.division import own_folder
 from trajkit._core.files import refuse_existing, sha256_file
 from trajkit.curation.derive import Derivation, deriving
-from trajkit.curation.redact_column import Changed, Findings, RedactReport, Search, save_table, text_columns
-from trajkit.curation.redact_pii import ENTITIES, PiiReader
-from trajkit.curation.redact_shape import KINDS
-from trajkit.curation.redact_text import Finder, Placeholders, word_of
+from trajkit.curation.redaction.column import (
+    Changed,
+    Findings,
+    RedactReport,
+    Search,
+    save_table,
+    text_columns,
+)
+from trajkit.curation.redaction.pii import ENTITIES, PiiReader
+from trajkit.curation.redaction.shape import KINDS
+from trajkit.curation.redaction.text import Finder, Placeholders, word_of
 from trajkit.curation.shards import MOST_SHARDS
 from trajkit.engines.engine import Engine
 from trajkit.errors import RequestError, StoreError

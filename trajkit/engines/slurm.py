@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from trajkit._core.console import talk
 from trajkit._core.files import write_text
+from trajkit._core.output.console import talk
 from trajkit.engines.job import Job
 from trajkit.errors import ServiceError, TrajkitError
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trajkit.environments import typed_environment
+from trajkit.environments.checks.promises import CHECKS, GATES
+from trajkit.environments.checks.trial import Finding, Status, Trial, failed, skipped
 from trajkit.environments.guard import place
-from trajkit.environments.promises import CHECKS, GATES
-from trajkit.environments.trial import Finding, Status, Trial, failed, skipped
 from trajkit.environments.watch import TooLong, watch
 from trajkit.errors import MissingExtra, RequestError, TrajkitError
 

@@ -17,22 +17,22 @@ from pydantic import JsonValue
 
 import trajkit
 from trajkit._core.ids import uuid7
-from trajkit._core.loop import run_to_end
+from trajkit._core.process.loop import run_to_end
 from trajkit._core.settings import STATE_FOLDER
-from trajkit.curation.scorer import Score, Scorer, Unusable
+from trajkit.curation.scores.scorer import Score, Scorer, Unusable
 from trajkit.errors import DataError, RequestError, ServiceError
 from trajkit.evaluation.evaluation import EVALUATION
 from trajkit.evaluation.groups import GROUP_TAG, SCORE
 from trajkit.evaluation.prompts import Prompt, Prompts
-from trajkit.formats.chat_rows import ChatWriter, Dialect
-from trajkit.formats.turns import action_of, observation_of
+from trajkit.formats.chat.rows import ChatWriter, Dialect
+from trajkit.formats.chat.turns import action_of, observation_of
 from trajkit.rollouts.decoding import Decoding
-from trajkit.rollouts.endpoint import ChatModels
+from trajkit.rollouts.endpoints.endpoint import ChatModels
 from trajkit.rollouts.faults import FaultKind, Faulty
-from trajkit.rollouts.limits import LimitReached
-from trajkit.rollouts.lines import LineFile, unwritable
 from trajkit.rollouts.plan import DECODING_TAG
 from trajkit.rollouts.policies import Answer
+from trajkit.rollouts.records.lines import LineFile, unwritable
+from trajkit.rollouts.running.limits import LimitReached
 from trajkit.rollouts.seeds import derived_seed
 from trajkit.schema import Episode, LineageEntry, Manifest, Outcome, Purpose, Transition
 from trajkit.store.writer import write_episodes

@@ -16,8 +16,8 @@ from trajkit.environments import typed_environment
 from trajkit.environments.base import Environment
 from trajkit.errors import RequestError
 from trajkit.evaluation.exposure import Exposure, RoomOf, Seen, exposure, is_reserved, refuse_overlap
-from trajkit.rollouts.deliver import refuse_other
 from trajkit.rollouts.plan import Plan
+from trajkit.rollouts.records.deliver import refuse_other
 from trajkit.rollouts.session import Run, Session
 from trajkit.schema import Purpose
 

@@ -11,7 +11,7 @@ import duckdb
 from trajkit._core.seeds import Seeds, as_seeds
 from trajkit._core.settings import reserved
 from trajkit.curation.pair_file import MANIFEST_NAME, open_pairs
-from trajkit.curation.pair_leak import worlds_of_pairs
+from trajkit.curation.preferences.leak import worlds_of_pairs
 from trajkit.errors import RequestError, StoreError
 from trajkit.schema import Model
 from trajkit.schema.base import Name

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import duckdb
 import numpy as np
 
-from trajkit.curation.stats import stores_in
+from trajkit.curation.statistics.stats import stores_in
 from trajkit.environments.guard import RETURN_NAME
 from trajkit.errors import NothingMatched, QueryError, RequestError
-from trajkit.evaluation.compare import Pairs
-from trajkit.evaluation.estimate import SUCCESS
-from trajkit.evaluation.resample import Floats, Ints
+from trajkit.evaluation.estimates.compare import Pairs
+from trajkit.evaluation.estimates.estimate import SUCCESS
+from trajkit.evaluation.estimates.resample import Floats, Ints
 from trajkit.schema import FeedbackKind
 from trajkit.store.engine import literal
 from trajkit.store.layout import quoted

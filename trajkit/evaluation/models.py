@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trajkit._core.settings import checked_secret, secret_from_environment
-from trajkit.rollouts.calling import Caller
-from trajkit.rollouts.endpoint import KEY_VARIABLE, ChatModels, Endpoint
-from trajkit.rollouts.local_endpoint import LocalEndpoint
-from trajkit.rollouts.local_player import LocalPlayer
-from trajkit.rollouts.local_policy import LocalModels
+from trajkit.rollouts.endpoints.endpoint import KEY_VARIABLE, ChatModels, Endpoint
+from trajkit.rollouts.local.endpoint import LocalEndpoint
+from trajkit.rollouts.local.player import LocalPlayer
+from trajkit.rollouts.local.policy import LocalModels
+from trajkit.rollouts.running.calling import Caller
 
 
 def chat_models(

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 import duckdb
 
 from trajkit.curation.keys import group_text
+from trajkit.curation.leaks.texts import hashed_steps, step_texts
 from trajkit.curation.pair_file import DATA_NAME, open_pairs
 from trajkit.curation.pair_file import MANIFEST_NAME as PAIRS
-from trajkit.curation.texts import hashed_steps, step_texts
 from trajkit.errors import NothingMatched, QueryError, StoreError
 from trajkit.evaluation.exposure import Exposure, Seen, Unsure
 from trajkit.evaluation.groups import PROMPTS

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import duckdb
 
 from trajkit.evaluation.groups import Source
-from trajkit.evaluation.report_model import Moment, Played, Regression
+from trajkit.evaluation.reports.model import Moment, Played, Regression
 
 SHOWN = 10
 """Regressions of a comparison that are shown with steps; the others are only named."""

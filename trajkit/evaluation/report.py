@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 import duckdb
 
 import trajkit
-from trajkit.curation.intervals import CONFIDENCE
-from trajkit.curation.leak import leak
+from trajkit.curation.leaks.leak import leak
+from trajkit.curation.statistics.intervals import CONFIDENCE
 from trajkit.errors import RequestError, StoreError
-from trajkit.evaluation.compare import Comparison, compare
-from trajkit.evaluation.estimate import estimates
+from trajkit.evaluation.estimates.compare import Comparison, compare
+from trajkit.evaluation.estimates.estimate import estimates
+from trajkit.evaluation.estimates.per_success import per_success
+from trajkit.evaluation.estimates.resample import Resampling
+from trajkit.evaluation.estimates.two_way import n_rooms
 from trajkit.evaluation.groups import (
     Group,
     Source,
@@ -23,14 +26,11 @@ from trajkit.evaluation.groups import (
     read_groups,
     sources_of,
 )
-from trajkit.evaluation.per_success import per_success
 from trajkit.evaluation.regressions import changed
-from trajkit.evaluation.report_model import GroupResult, StoreSide, Training, Unaliased
-from trajkit.evaluation.report_object import Report
-from trajkit.evaluation.resample import Resampling
-from trajkit.evaluation.two_way import n_rooms
+from trajkit.evaluation.reports.model import GroupResult, StoreSide, Training, Unaliased
+from trajkit.evaluation.reports.object import Report
+from trajkit.store.conditions.nameable import nearest
 from trajkit.store.engine import connect, first_line, interruptible
-from trajkit.store.nameable import nearest
 
 RESAMPLES = 10_000
 _OUTSIDE = """

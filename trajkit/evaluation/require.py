@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from trajkit.errors import QueryError, TrajkitError
-from trajkit.evaluation.compare import Comparison
-from trajkit.evaluation.report_model import ReportData
+from trajkit.evaluation.estimates.compare import Comparison
+from trajkit.evaluation.reports.model import ReportData
 
 _FIELDS = (
     "difference",

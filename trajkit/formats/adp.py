@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trajkit.formats.atif_parts import compact, is_outside, refuse_outside
 from trajkit.formats.base import Document, EpisodeFormat
-from trajkit.formats.chat_conversation import function_tool, tools_of
-from trajkit.formats.document import BadDocument, Reading, object_at, objects_at, of_one, shown, text_at
+from trajkit.formats.chat.conversation import function_tool, tools_of
+from trajkit.formats.chat.turns import Turns, answers_at, arguments_value, plain_cuts, read_cuts, turns_of
 from trajkit.formats.profile import KEY, episode_from, profile_of
 from trajkit.formats.profile import VERSION as VERSION_OF_PROFILE
-from trajkit.formats.turns import Turns, answers_at, arguments_value, plain_cuts, read_cuts, turns_of
+from trajkit.formats.reading.atif_parts import compact, is_outside, refuse_outside
+from trajkit.formats.reading.document import (
+    BadDocument,
+    Reading,
+    object_at,
+    objects_at,
+    of_one,
+    shown,
+    text_at,
+)
 from trajkit.schema import (
     Block,
     Episode,

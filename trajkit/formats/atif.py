@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from trajkit.formats.atif_parts import compact, is_outside
-from trajkit.formats.atif_read import VERSIONS, read_atif
 from trajkit.formats.base import Document, EpisodeFormat
-from trajkit.formats.document import of_one
+from trajkit.formats.chat.turns import arguments_value
 from trajkit.formats.profile import KEY, episode_rest, step_rest
-from trajkit.formats.turns import arguments_value
+from trajkit.formats.reading.atif import VERSIONS, read_atif
+from trajkit.formats.reading.atif_parts import compact, is_outside
+from trajkit.formats.reading.document import of_one
 from trajkit.schema import (
     Episode,
     FileBlock,

@@ -20,7 +20,7 @@ from trajkit.formats.base import (
     Unit,
     json_line,
 )
-from trajkit.formats.chat_rows import Dialect, Reference, example_row, read_example
+from trajkit.formats.chat.rows import Dialect, Reference, example_row, read_example
 from trajkit.formats.training_file import local_path, script, settings
 from trajkit.schema import FileBlock, Role
 from trajkit.schema.base import JsonObject

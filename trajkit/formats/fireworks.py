@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajkit.formats.base import Example, LossKind, Mask, PlainText, Row, SftFormat, Unit
-from trajkit.formats.chat_rows import WEIGHTED_TEXT, Dialect, example_row, read_example
+from trajkit.formats.chat.rows import WEIGHTED_TEXT, Dialect, example_row, read_example
 from trajkit.schema.base import JsonObject
 
 _DIALECT = Dialect(mark="weight", reasoning="reasoning_content")

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from trajkit.formats.base import Document, EpisodeFormat
-from trajkit.formats.chat_conversation import (
+from trajkit.formats.chat.conversation import (
     chat_value,
     conversation_of,
     function_tool,
@@ -18,9 +18,9 @@ from trajkit.formats.chat_conversation import (
     tools_of,
     weights_of,
 )
-from trajkit.formats.document import BadDocument, Reading, of_one, shown
+from trajkit.formats.chat.turns import steps_of, turns_of
 from trajkit.formats.profile import KEY, episode_from, profile_of
-from trajkit.formats.turns import steps_of, turns_of
+from trajkit.formats.reading.document import BadDocument, Reading, of_one, shown
 from trajkit.schema import Episode
 from trajkit.schema.base import JsonObject
 

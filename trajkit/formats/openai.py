@@ -18,7 +18,8 @@ from trajkit.formats.base import (
     SftFormat,
     Unit,
 )
-from trajkit.formats.chat_rows import (
+from trajkit.formats.chat.openai_rules import MIN_ROWS
+from trajkit.formats.chat.rows import (
     WEIGHTED_TEXT,
     ChatWriter,
     Dialect,
@@ -28,7 +29,6 @@ from trajkit.formats.chat_rows import (
     read_functions,
     read_messages,
 )
-from trajkit.formats.openai_rules import MIN_ROWS
 from trajkit.schema import FileBlock, Role
 from trajkit.schema.base import JsonObject
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from trajkit.formats.base import Document, EpisodeFormat, Loss, LossKind
-from trajkit.formats.chat_conversation import (
+from trajkit.formats.chat.conversation import (
     chat_value,
     conversation_of,
     function_tool,
@@ -18,8 +18,8 @@ from trajkit.formats.chat_conversation import (
     tools_of,
     weights_of,
 )
-from trajkit.formats.document import Reading, of_one
 from trajkit.formats.profile import EPISODE_FIELDS, STEP_FIELDS, Field, differing, episode_from
+from trajkit.formats.reading.document import Reading, of_one
 from trajkit.schema import (
     Block,
     Episode,

@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from trajkit.formats.document import BadDocument, episode_of, object_at, objects_at, shown
-from trajkit.formats.turns import Turns, cuts_value, n_answered, read_cuts, steps_of
+from trajkit.formats.chat.turns import Turns, cuts_value, n_answered, read_cuts, steps_of
+from trajkit.formats.reading.document import BadDocument, episode_of, object_at, objects_at, shown
 from trajkit.schema import Episode, Feedback, Message, Transition, UnknownBlock
 from trajkit.schema.base import JsonObject
 

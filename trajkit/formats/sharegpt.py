@@ -25,8 +25,8 @@ from trajkit.formats.base import (
     Unit,
     json_line,
 )
-from trajkit.formats.chat_rows import arguments_object, functions, lost_kind, misplaced_calls
-from trajkit.formats.think import split_think_text, think_text
+from trajkit.formats.chat.rows import arguments_object, functions, lost_kind, misplaced_calls
+from trajkit.formats.chat.think import split_think_text, think_text
 from trajkit.formats.training_file import local_path, script, settings
 from trajkit.schema import (
     Block,

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trajkit.formats.base import Document, EpisodeFormat
-from trajkit.formats.chat_conversation import chat_value, conversation_of, function_tool, tools_of
-from trajkit.formats.document import BadDocument, Reading, object_at, shown
+from trajkit.formats.chat.conversation import chat_value, conversation_of, function_tool, tools_of
+from trajkit.formats.chat.turns import answers_at, steps_of, turns_of
 from trajkit.formats.profile import KEY, episode_from, profile_of
-from trajkit.formats.turns import answers_at, steps_of, turns_of
+from trajkit.formats.reading.document import BadDocument, Reading, object_at, shown
 from trajkit.schema import Episode, Message, Role
 from trajkit.schema.base import JsonObject
 

@@ -21,8 +21,8 @@ from trajkit.formats.base import (
     Unit,
     json_line,
 )
-from trajkit.formats.chat_rows import functions, lost_kind
-from trajkit.formats.think import think_text
+from trajkit.formats.chat.rows import functions, lost_kind
+from trajkit.formats.chat.think import think_text
 from trajkit.schema import (
     Block,
     Message,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from trajkit.formats.base import Example, Mask, PlainText, Problem, Row, SftFormat, Unit
-from trajkit.formats.chat_rows import WEIGHTED_TEXT, Chat, Dialect, example_row, read_example
+from trajkit.formats.chat.rows import WEIGHTED_TEXT, Chat, Dialect, example_row, read_example
 
 _DIALECT = Dialect(mark="weight", reasoning="reasoning_content", has_parts=False, has_content=True)
 

@@ -25,7 +25,7 @@ from trajkit.formats.base import (
     StartFormat,
     Unit,
 )
-from trajkit.formats.chat_rows import Chat, ChatWriter, Dialect, read_example, read_functions, read_messages
+from trajkit.formats.chat.rows import Chat, ChatWriter, Dialect, read_example, read_functions, read_messages
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 

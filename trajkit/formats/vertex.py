@@ -20,7 +20,7 @@ from trajkit.formats.base import (
     SftFormat,
     Unit,
 )
-from trajkit.formats.chat_rows import arguments_object, functions, lost_kind, misplaced_calls
+from trajkit.formats.chat.rows import arguments_object, functions, lost_kind, misplaced_calls
 from trajkit.schema import (
     Block,
     FileBlock,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajkit.formats.base import Example, LossKind, Mask, Problem, Row, SftFormat, Unit
-from trajkit.formats.chat_rows import ChatWriter, read_functions, read_messages
+from trajkit.formats.chat.rows import ChatWriter, read_functions, read_messages
 from trajkit.formats.trl import DIALECT
 from trajkit.schema import Role
 from trajkit.schema.base import JsonObject

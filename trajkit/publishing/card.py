@@ -9,14 +9,14 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from trajkit.curation.stats_text import facts as told_facts
-from trajkit.curation.stats_text import funnel_rows, group_rows
+from trajkit.curation.statistics.text import facts as told_facts
+from trajkit.curation.statistics.text import funnel_rows, group_rows
 from trajkit.errors import RequestError
-from trajkit.publishing.contents import TRACES, Contents
-from trajkit.publishing.conversations import MESSAGE_COLUMNS, SFT
 from trajkit.publishing.facts import Facts
+from trajkit.publishing.files.contents import TRACES, Contents
+from trajkit.publishing.files.conversations import MESSAGE_COLUMNS, SFT
+from trajkit.publishing.files.tables import all_metrics
 from trajkit.publishing.record import PublishedStore
-from trajkit.publishing.tables import all_metrics
 from trajkit.schema import Episode, Feedback, Model, Transition
 from trajkit.schema.base import Name, Text
 from trajkit.store.commands import command_of

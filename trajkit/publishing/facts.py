@@ -9,12 +9,12 @@ from typing import Any
 
 from trajkit._core.outside import name_from_outside
 from trajkit._core.settings import reserved
-from trajkit.curation.leak import leak
-from trajkit.curation.leak_report import LeakReport
+from trajkit.curation.leaks.leak import leak
+from trajkit.curation.leaks.report import LeakReport
 from trajkit.curation.redact import scan
-from trajkit.curation.redact_column import RedactReport
-from trajkit.curation.stats import stats, stores_in
-from trajkit.curation.stats_model import Stats
+from trajkit.curation.redaction.column import RedactReport
+from trajkit.curation.statistics.model import Stats
+from trajkit.curation.statistics.stats import stats, stores_in
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, Text

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from trajkit._core.secrets import environment_keys
 from trajkit.curation.redact import scan_texts
-from trajkit.curation.redact_column import RedactReport, text_columns
+from trajkit.curation.redaction.column import RedactReport, text_columns
 from trajkit.errors import DataError
 from trajkit.store.layout import CONTENT_HASH, TABLES
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from trajkit._core.files import sha256_file, write_text
 from trajkit._core.outside import regular_file, yaml_from_outside
-from trajkit.curation.redact_column import RedactReport
+from trajkit.curation.redaction.column import RedactReport
 from trajkit.errors import DataError, RequestError
 from trajkit.publishing.card import CARD, CardWish, front_matter, plain, table
 from trajkit.publishing.file_scan import scan_files

@@ -9,15 +9,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit._core.console import line, plural
 from trajkit._core.files import building_folder, refuse_existing, sha256_file
+from trajkit._core.output.console import line, plural
+from trajkit._core.output.result import Result
 from trajkit._core.outside import name_from_outside, yaml_from_outside
-from trajkit._core.result import Result
 from trajkit.errors import DataError, RequestError, StoreError
 from trajkit.publishing.fault import HubFault
+from trajkit.publishing.files.restore import restore
 from trajkit.publishing.hub import Hub, Remote, Repository, checked_name
 from trajkit.publishing.record import RECORD, PublishedStore, Record, read_record
-from trajkit.publishing.restore import restore
 from trajkit.schema import LineageEntry, Manifest, Model
 from trajkit.schema.base import JsonObject, Name
 from trajkit.schema.success import parse_success

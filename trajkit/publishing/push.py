@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import trajkit
 from trajkit.errors import RequestError
-from trajkit.publishing.contents import contents_digest
+from trajkit.publishing.files.contents import contents_digest
 from trajkit.publishing.hub import Hub, Kind, Remote, Repository, checked_name, refuse_writing
 from trajkit.publishing.record import (
     RECORD,

@@ -11,7 +11,7 @@ from trajkit.errors import RequestError
 from trajkit.registry.served import ServedModel
 from trajkit.registry.toml_file import Configuration, TomlFile
 from trajkit.registry.traffic import check_share, directed, share_of, uses_weights, weight_of
-from trajkit.store.nameable import nearest
+from trajkit.store.conditions.nameable import nearest
 
 _OWN = ("model", "weight")
 """Fields that a variant does not copy from its template."""

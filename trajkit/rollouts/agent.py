@@ -12,13 +12,13 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from trajkit.environments.guard import raised
 from trajkit.errors import RolloutError
-from trajkit.rollouts.agent_code import Stdout, run
+from trajkit.rollouts.agents.code import Stdout, run
+from trajkit.rollouts.agents.load import Player, find_agent
+from trajkit.rollouts.agents.models import Models
+from trajkit.rollouts.agents.turn import Calls, Opening, Turn
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
-from trajkit.rollouts.models import Models
 from trajkit.rollouts.plan import Plan
-from trajkit.rollouts.player import Player, find_agent
 from trajkit.rollouts.policies import Choice, Situation, StepFailed
-from trajkit.rollouts.turn import Calls, Opening, Turn
 from trajkit.schema import Feedback
 from trajkit.schema.base import Json
 

@@ -12,22 +12,22 @@ from pydantic import SecretStr
 from trajkit._core.settings import checked_secret, secret_from_environment
 from trajkit.environments import typed_environment
 from trajkit.errors import RequestError
-from trajkit.rollouts.calling import Caller
-from trajkit.rollouts.gateway_calls import Gateway
+from trajkit.rollouts.gateway.calls import Gateway
+from trajkit.rollouts.gateway.venue import check_metrics, open_venue
 from trajkit.rollouts.gateway_policy import GatewayPolicy
 from trajkit.rollouts.options import Options, PolicyKind
 from trajkit.rollouts.plan import Plan
 from trajkit.rollouts.players import demonstrated_prompts
 from trajkit.rollouts.policies import Expert, NoisyExpert, Policy, Random
-from trajkit.rollouts.venue import check_metrics, open_venue
+from trajkit.rollouts.running.calling import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trajkit.rollouts.endpoint import ChatModels, Endpoint
-    from trajkit.rollouts.local_player import LocalPlayer
-    from trajkit.rollouts.local_policy import LocalModels
-    from trajkit.rollouts.models import OpenGateway
+    from trajkit.rollouts.agents.models import OpenGateway
+    from trajkit.rollouts.endpoints.endpoint import ChatModels, Endpoint
+    from trajkit.rollouts.local.player import LocalPlayer
+    from trajkit.rollouts.local.policy import LocalModels
     from trajkit.rollouts.preparation import Session
 
 DEFAULT_NOISE = 0.3
@@ -109,7 +109,7 @@ class Cast:
                 noise = DEFAULT_NOISE if options.noise is None else options.noise
                 return self._demonstrated(NoisyExpert(run_seed, noise))
             case PolicyKind.HUMAN:
-                from trajkit.rollouts.human import Human
+                from trajkit.rollouts.agents.human import Human
 
                 return Human()
             case PolicyKind.OPENAI:
@@ -118,21 +118,21 @@ class Cast:
                 return self._agent()
 
     def _demonstrated(self, policy: Policy) -> Policy:
-        from trajkit.rollouts.demonstrated import Demonstrated
+        from trajkit.rollouts.agents.demonstrated import Demonstrated
 
         plan = self._plan
         rule = typed_environment(plan.env_id, plan.env_settings).rule
         return Demonstrated(policy, demonstrated_prompts(self._session.templates, rule, history=plan.history))
 
     def _local_policies(self) -> dict[str, Policy]:
-        from trajkit.rollouts.local_policy import local_policies
+        from trajkit.rollouts.local.policy import local_policies
 
         plan = self._plan
         rule = typed_environment(plan.env_id, plan.env_settings).rule
         return local_policies(self._session.players, self._local_models(), plan, self._caller, rule)
 
     def _vllm_policy(self, player: LocalPlayer) -> Policy:
-        from trajkit.rollouts.vllm_policy import VllmEndpoint, VllmPolicy
+        from trajkit.rollouts.endpoints.vllm import VllmEndpoint, VllmPolicy
 
         plan, url = self._plan, self._options.model_url
         if url is None:
@@ -144,14 +144,14 @@ class Cast:
         return VllmPolicy(player, endpoint, plan, rule=rule)
 
     def _local_models(self) -> LocalModels:
-        from trajkit.rollouts.local_policy import LocalModels
+        from trajkit.rollouts.local.policy import LocalModels
 
         models = LocalModels.open(self._session.players)
         self._stack.push_async_callback(models.close)
         return models
 
     def _endpoint_policy(self) -> Policy:
-        from trajkit.rollouts.endpoint_policy import EndpointPolicy, read_settings
+        from trajkit.rollouts.endpoints.policy import EndpointPolicy, read_settings
 
         policy = EndpointPolicy(
             model_url(self._options),
@@ -173,7 +173,7 @@ class Cast:
 
     def _agent_with_each_model(self) -> dict[str, Policy]:
         """Create an agent for each player, which may call only that player's model."""
-        from trajkit.rollouts.local_endpoint import LocalEndpoint
+        from trajkit.rollouts.local.endpoint import LocalEndpoint
 
         local = None if self._options.model_url is not None else self._local_models()
 
@@ -188,13 +188,13 @@ class Cast:
         }
 
     def _endpoint(self, model: str | None, *, is_only: bool = False) -> Endpoint:
-        from trajkit.rollouts.endpoint import Endpoint
+        from trajkit.rollouts.endpoints.endpoint import Endpoint
 
         return Endpoint(model_url(self._options), model_key(), self._caller, model=model, is_only=is_only)
 
     def _agent_asking(self, open_chat: Callable[[], ChatModels], open_gateway: OpenGateway | None) -> Policy:
         from trajkit.rollouts.agent import load_agent
-        from trajkit.rollouts.models import Models
+        from trajkit.rollouts.agents.models import Models
 
         models = Models(self._caller, open_chat, open_gateway=open_gateway)
         policy = load_agent(self._options.policy, self._options.policy_settings, self._plan, models)
@@ -221,7 +221,7 @@ class Cast:
 
 def model_url(options: Options) -> str:
     """Return the address of the OpenAI-compatible server: the option, OPENAI_BASE_URL, or OpenAI's own."""
-    from trajkit.rollouts.endpoint import OPENAI_URL
+    from trajkit.rollouts.endpoints.endpoint import OPENAI_URL
 
     url = (
         checked_secret(options.model_url, "--model-url")
@@ -244,6 +244,6 @@ def has_key() -> bool:
 
 def model_key() -> SecretStr | None:
     """Return the key for the OpenAI-compatible server; None where there is none."""
-    from trajkit.rollouts.endpoint import KEY_VARIABLE
+    from trajkit.rollouts.endpoints.endpoint import KEY_VARIABLE
 
     return secret_from_environment(KEY_VARIABLE)

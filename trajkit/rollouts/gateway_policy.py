@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue, TypeAdapter
 
-from trajkit.rollouts.called import called_action
-from trajkit.rollouts.calling import Caller
-from trajkit.rollouts.gateway_calls import Gateway, GatewayCalls, Inferred
+from trajkit.rollouts.gateway.calls import Gateway, GatewayCalls, Inferred
 from trajkit.rollouts.plan import Plan
 from trajkit.rollouts.policies import Choice, Past, Situation
+from trajkit.rollouts.prompts.called import called_action
+from trajkit.rollouts.running.calling import Caller
 from trajkit.rollouts.seeds import derived_seed
 from trajkit.schema import Feedback
 from trajkit.schema.base import Json

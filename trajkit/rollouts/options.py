@@ -11,8 +11,8 @@ from pydantic import Field, WrapValidator
 
 from trajkit._core.address import is_address, place_of
 from trajkit.errors import RequestError
-from trajkit.rollouts.limits import Limits, Prices
-from trajkit.rollouts.local_player import LocalPlayer
+from trajkit.rollouts.local.player import LocalPlayer
+from trajkit.rollouts.running.limits import Limits, Prices
 from trajkit.schema import Model, Purpose
 from trajkit.schema.base import Count, Name
 

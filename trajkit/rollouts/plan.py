@@ -14,7 +14,7 @@ from trajkit.rollouts.decoding import Decoding, as_decoding
 from trajkit.rollouts.seeds import Seeds, as_seeds, derived_seed, shuffled
 from trajkit.schema import Model, Purpose
 from trajkit.schema.base import Count, Name, Text
-from trajkit.store.nameable import nearest
+from trajkit.store.conditions.nameable import nearest
 
 DECODING_TAG = "trajkit.decoding"
 """Tag of the decoding of an episode, where the plan fixes it."""

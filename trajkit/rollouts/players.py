@@ -9,13 +9,13 @@ from trajkit._core.settings import project
 from trajkit.environments.base import ActionRule
 from trajkit.environments.module import attribute
 from trajkit.errors import RequestError
-from trajkit.rollouts.local_player import LocalPlayer
+from trajkit.rollouts.gateway.venue import Venue, check_metrics, choose_function, choose_variants, find_venue
+from trajkit.rollouts.local.player import LocalPlayer
 from trajkit.rollouts.options import Options, PolicyKind
 from trajkit.rollouts.own_prompt import OwnPrompts
-from trajkit.rollouts.prompt import Prompts
-from trajkit.rollouts.scout import Sight, all_metrics
-from trajkit.rollouts.variant_prompts import VariantOf, VariantPrompts
-from trajkit.rollouts.venue import Venue, check_metrics, choose_function, choose_variants, find_venue
+from trajkit.rollouts.prompts.prompt import Prompts
+from trajkit.rollouts.prompts.variant import VariantOf, VariantPrompts
+from trajkit.rollouts.running.scout import Sight, all_metrics
 from trajkit.stack.gateway_config import read_config
 from trajkit.stack.state import local_stack
 
@@ -110,7 +110,7 @@ def who_plays(options: Options, kind: PolicyKind, sights: tuple[Sight, ...]) -> 
         templates = next(iter(_templates(options)), None)
         return Who(None, None, (options.policy,), shows=True, templates=templates)
     if kind == PolicyKind.OPENAI:
-        from trajkit.rollouts.endpoint_policy import read_settings
+        from trajkit.rollouts.endpoints.policy import read_settings
 
         read_settings(options.policy_settings)
     if kind == PolicyKind.MODULE:

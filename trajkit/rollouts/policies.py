@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from trajkit.environments.base import Environment, HasExpert
 from trajkit.errors import RequestError
-from trajkit.formats.sampled import Sampled
+from trajkit.formats.tokens.sampled import Sampled
 from trajkit.rollouts.faults import Fault, Faulty
 from trajkit.rollouts.plan import Job
 from trajkit.rollouts.seeds import derived_seed, derived_share

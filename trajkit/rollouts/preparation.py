@@ -13,19 +13,19 @@ from trajkit._core.settings import project, refuse_reserved
 from trajkit.environments import typed_environment
 from trajkit.environments.base import ActionRule
 from trajkit.rollouts.cast import DEFAULT_NOISE, model_url, shown_url
-from trajkit.rollouts.costs import Estimate, estimate, paid_models
 from trajkit.rollouts.decoding import as_decoding
-from trajkit.rollouts.deliver import refuse_other
-from trajkit.rollouts.journal import find_journal
-from trajkit.rollouts.limits import Prices
-from trajkit.rollouts.local_player import LocalPlayer
+from trajkit.rollouts.gateway.venue import Venue
+from trajkit.rollouts.local.player import LocalPlayer
 from trajkit.rollouts.options import Options, PolicyKind
 from trajkit.rollouts.plan import Plan, chosen
 from trajkit.rollouts.players import Who, demonstrated_prompts, refuse_excluded, who_plays
-from trajkit.rollouts.scout import Sight, all_metrics, look
+from trajkit.rollouts.prompts.variant import VariantOf
+from trajkit.rollouts.records.deliver import refuse_other
+from trajkit.rollouts.records.journal import find_journal
+from trajkit.rollouts.running.costs import Estimate, estimate, paid_models
+from trajkit.rollouts.running.limits import Prices
+from trajkit.rollouts.running.scout import Sight, all_metrics, look
 from trajkit.rollouts.seeds import chosen_seeds
-from trajkit.rollouts.variant_prompts import VariantOf
-from trajkit.rollouts.venue import Venue
 from trajkit.schema import Purpose
 
 

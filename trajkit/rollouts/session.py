@@ -11,22 +11,22 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 import trajkit
-from trajkit._core.loop import run_to_end
+from trajkit._core.process.loop import run_to_end
 from trajkit.errors import TrajkitError
-from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.cast import Cast
-from trajkit.rollouts.deliver import KIND, Prompts, Written, refuse_other, write_store
 from trajkit.rollouts.faults import Fault, FaultKind
-from trajkit.rollouts.journal import Journal, open_journal
-from trajkit.rollouts.limits import Budget, LimitReached
-from trajkit.rollouts.marking import mark_abandoned
+from trajkit.rollouts.gateway.marking import mark_abandoned
+from trajkit.rollouts.gateway.rows import Checked, Stored, check_rows
 from trajkit.rollouts.options import PolicyKind
 from trajkit.rollouts.preparation import Session, prepare
-from trajkit.rollouts.priced import priced
-from trajkit.rollouts.record import RETURN_METRIC, Played, to_episode
-from trajkit.rollouts.rows import Checked, Stored, check_rows
-from trajkit.rollouts.runner import play
-from trajkit.rollouts.summary import Table, score
+from trajkit.rollouts.records.deliver import KIND, Prompts, Written, refuse_other, write_store
+from trajkit.rollouts.records.journal import Journal, open_journal
+from trajkit.rollouts.records.record import RETURN_METRIC, Played, to_episode
+from trajkit.rollouts.records.summary import Table, score
+from trajkit.rollouts.running.calling import Caller
+from trajkit.rollouts.running.limits import Budget, LimitReached
+from trajkit.rollouts.running.priced import priced
+from trajkit.rollouts.running.runner import play
 from trajkit.schema import FeedbackKind, Left, LineageEntry, Metric, MetricLevel
 
 __all__ = ["Run", "Session", "open_run", "prepare", "run"]

@@ -18,14 +18,14 @@ from trajkit._core.lock import locked
 from trajkit.environments.quiet import kept_stdout
 from trajkit.errors import RequestError
 from trajkit.rollouts.faults import FaultKind
-from trajkit.rollouts.journal import KILLED, Journal, find_journals, open_journal
-from trajkit.rollouts.limits import LimitReached
 from trajkit.rollouts.options import Options, PolicyKind
 from trajkit.rollouts.plan import Shard
 from trajkit.rollouts.preparation import prepare
-from trajkit.rollouts.record import Played, to_episode
+from trajkit.rollouts.records.journal import KILLED, Journal, find_journals, open_journal
+from trajkit.rollouts.records.record import Played, to_episode
+from trajkit.rollouts.records.summary import Score, score
+from trajkit.rollouts.running.limits import LimitReached
 from trajkit.rollouts.session import Run
-from trajkit.rollouts.summary import Score, score
 from trajkit.schema import Episode
 
 

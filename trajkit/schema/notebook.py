@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trajkit._core import notebook as html
+from trajkit._core.output import notebook as html
 
 if TYPE_CHECKING:
     from trajkit.schema.content import Block, Message

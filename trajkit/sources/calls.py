@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from trajkit.formats.document import BadDocument, Reading, episode_of, shown
-from trajkit.formats.turns import steps_of_calls
+from trajkit.formats.chat.turns import steps_of_calls
+from trajkit.formats.reading.document import BadDocument, Reading, episode_of, shown
 from trajkit.schema import Feedback, FeedbackKind, Message
 from trajkit.schema.base import JsonObject
 from trajkit.schema.episode import MetricValue

@@ -13,10 +13,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trajkit.formats.chat_conversation import conversation_of, tools_of
-from trajkit.formats.chat_parts import text_of
-from trajkit.formats.document import BadDocument
-from trajkit.formats.response_items import conversation_of_items, item_of, messages_of_items
+from trajkit.formats.chat.conversation import conversation_of, tools_of
+from trajkit.formats.chat.parts import text_of
+from trajkit.formats.chat.response_items import conversation_of_items, item_of, messages_of_items
+from trajkit.formats.reading.document import BadDocument
 from trajkit.schema import Message, Role, ToolCallBlock
 from trajkit.schema.base import JsonObject
 from trajkit.schema.content import message

@@ -21,10 +21,10 @@ from trajkit.sources.choose import (
 )
 from trajkit.sources.question import NO_QUESTION, Question, read_question
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
+from trajkit.store.conditions.nameable import column_name
+from trajkit.store.conditions.names import names_of
 from trajkit.store.engine import connect, literal, scan
 from trajkit.store.layout import TABLES, quoted
-from trajkit.store.nameable import column_name
-from trajkit.store.names import names_of
 from trajkit.store.reader import Store, open_store, verify
 from trajkit.store.writer import StoreWriter
 

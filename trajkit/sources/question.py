@@ -15,11 +15,11 @@ import duckdb
 
 from trajkit.errors import QueryError
 from trajkit.sources.request import ExportRequest
+from trajkit.store.conditions.expression import Expression, Order, parse, parse_order, require_boolean
+from trajkit.store.conditions.nameable import Names, column_name
+from trajkit.store.conditions.names import STEP
 from trajkit.store.engine import first_line
-from trajkit.store.expression import Expression, Order, parse, parse_order, require_boolean
 from trajkit.store.layout import quoted
-from trajkit.store.nameable import Names, column_name
-from trajkit.store.names import STEP
 
 _METRIC = "metrics."
 _OLDEST_FIRST = "started_at"

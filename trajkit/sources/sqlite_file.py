@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from trajkit._core.outside import regular_file
 from trajkit.errors import DataError, RequestError
-from trajkit.formats.document import BadDocument, shown
+from trajkit.formats.reading.document import BadDocument, shown
 
 _SCHEME = "sqlite:///"
 _MAGIC = b"SQLite format 3\x00"

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trajkit.formats.chat_request import Part, Refusal, ResponseFormat, Wire, request_of
+from trajkit.formats.chat.request import Part, Refusal, ResponseFormat, Wire, request_of
 from trajkit.stack.rule_player import ACTIONS, play
 from trajkit.stack.rule_prompt import Message, read_prompt
 

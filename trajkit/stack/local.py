@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit._core.console import line
-from trajkit._core.loop import run_to_end
-from trajkit._core.result import Result
+from trajkit._core.output.console import line
+from trajkit._core.output.result import Result
+from trajkit._core.process.loop import run_to_end
 from trajkit._core.samples import recipe_folder
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.errors import ConfigError, StackError

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
-from trajkit._core.closing import Closing
+from trajkit._core.process.closing import Closing
 from trajkit.errors import StackError
 
 HOST = "127.0.0.1"

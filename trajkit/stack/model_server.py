@@ -17,9 +17,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trajkit._core.loop import told_to_end
+from trajkit._core.process.loop import told_to_end
 from trajkit.errors import RequestError, StackError
-from trajkit.formats.chat_request import Refusal
+from trajkit.formats.chat.request import Refusal
 from trajkit.stack.chat_completion import MODEL, Player, complete, read_request
 from trajkit.stack.loopback import BadBody, LoopbackHandler, LoopbackServer
 

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr, ValidationError
 
-from trajkit._core.console import Cell, result_text, table_text, talk
 from trajkit._core.files import write_json
-from trajkit._core.result import Result
+from trajkit._core.output.console import Cell, result_text, table_text, talk
+from trajkit._core.output.result import Result
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.errors import StackError
 from trajkit.schema.base import Model

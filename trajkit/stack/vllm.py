@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from trajkit._core.closing import Closing
+from trajkit._core.process.closing import Closing
 from trajkit._core.secrets import hidden
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.errors import RequestError, ServiceError, StackError

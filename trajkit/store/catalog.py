@@ -24,8 +24,8 @@ from trajkit.errors import DataError, RequestError, StoreError
 from trajkit.schema import Model
 from trajkit.schema.base import Name, UtcTime
 from trajkit.schema.manifest import Sha256
+from trajkit.store.conditions.nameable import nearest
 from trajkit.store.layout import MANIFEST_NAME
-from trajkit.store.nameable import nearest
 from trajkit.store.reader import open_store
 
 CATALOG_NAME = "catalog.json"

@@ -16,11 +16,11 @@ import trajkit
 from trajkit.errors import NothingMatched, QueryError
 from trajkit.schema import Episode, Left, LineageEntry, Manifest
 from trajkit.store.arrow import Row, episode_of
+from trajkit.store.conditions.expression import Expression, parse, require_boolean
+from trajkit.store.conditions.nameable import column_name
+from trajkit.store.conditions.names import names_of
 from trajkit.store.engine import connect, interruptible
-from trajkit.store.expression import Expression, parse, require_boolean
 from trajkit.store.layout import TABLES, quoted
-from trajkit.store.nameable import column_name
-from trajkit.store.names import names_of
 from trajkit.store.query import explaining, fenced
 from trajkit.store.reader import Store
 from trajkit.store.view import create_empty, create_views, full_steps

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 from trajkit._core.address import readable
 from trajkit.errors import DataError, StoreError
 from trajkit.store.arrow import noun_of
-from trajkit.store.check import check
 from trajkit.store.engine import connect, first_line, scan
 from trajkit.store.layout import TABLES
 from trajkit.store.reader import LAST_OPENED, Store, verify
+from trajkit.store.writing.check import check
 
 _HINT = "something other than trajkit wrote or changed this store: build it again"
 _ROWS = 256

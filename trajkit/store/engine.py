@@ -19,8 +19,8 @@ from typing import Any
 import duckdb
 
 from trajkit._core.address import opened
-from trajkit._core.memory import is_own_process
 from trajkit._core.outside import json_from_outside
+from trajkit._core.process.memory import is_own_process
 from trajkit.errors import DataError, QueryError, StoreError
 
 _CONFIG = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajkit._core import notebook as html
+from trajkit._core.output import notebook as html
 from trajkit.store.tally import lines_of
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from trajkit._core.address import Address, spelled
 from trajkit.errors import QueryError, StoreError
+from trajkit.store.conditions.nameable import nearest
 from trajkit.store.damage import damage
 from trajkit.store.engine import (
     MEMORY_LIMIT,
@@ -32,7 +33,6 @@ from trajkit.store.engine import (
     too_deep,
 )
 from trajkit.store.layout import METRICS, TABLES
-from trajkit.store.nameable import nearest
 from trajkit.store.reader import Store, verify
 from trajkit.store.view import columns_of, create_views
 

@@ -26,7 +26,7 @@ from trajkit.schema import STORE_VERSION, Manifest, Metric, Part
 from trajkit.store.digest import ContentHashes, elements, ordered_batches, store_digest
 from trajkit.store.engine import connect, first_line, interruptible, scan
 from trajkit.store.layout import MANIFEST_NAME, TABLES
-from trajkit.store.part import refuse_other_columns, refuse_twice
+from trajkit.store.writing.part import refuse_other_columns, refuse_twice
 
 _PART_PATH = re.compile(r"(episodes|steps|feedback)/part-[0-9]+\.parquet")
 _DAMAGED = "the store is damaged: copy or build it again"

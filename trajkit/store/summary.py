@@ -8,8 +8,8 @@ from typing import Any
 
 import duckdb
 
-from trajkit._core.console import Cell, count, line, plural, size, table_text
-from trajkit._core.result import Result
+from trajkit._core.output.console import Cell, count, line, plural, size, table_text
+from trajkit._core.output.result import Result
 from trajkit.errors import StoreError
 from trajkit.schema import Counts, LineageEntry, Metric, Model, Published
 from trajkit.schema.base import JsonObject, UtcTime

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trajkit._core.console import Cell, count, table_text
+from trajkit._core.output.console import Cell, count, table_text
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry

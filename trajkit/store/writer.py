@@ -22,14 +22,14 @@ from trajkit._core.files import refuse_existing, settle, sha256_file, temporary_
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import Counts, Episode, LineageEntry, Manifest, Metric, Part
 from trajkit.schema.base import JsonObject
-from trajkit.store.check import check
 from trajkit.store.digest import ORDER, ContentHashes, elements, ordered_batches, store_digest
 from trajkit.store.engine import connect, interruptible, scan, writing
 from trajkit.store.layout import CONTENT_HASH, MANIFEST_NAME, TABLES, Column, columns, quoted
-from trajkit.store.part import arrow_schema, write_part
 from trajkit.store.reader import Store, copy_part
-from trajkit.store.rows import Late, Rows
-from trajkit.store.spool import Spool
+from trajkit.store.writing.check import check
+from trajkit.store.writing.part import arrow_schema, write_part
+from trajkit.store.writing.rows import Late, Rows
+from trajkit.store.writing.spool import Spool
 
 CHECKING_MEMORY = "1GB"
 """Most memory that `finish` uses; the rest spills to disk."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trajkit.errors import TrajkitError
-from trajkit.formats.document import Reading
+from trajkit.formats.reading.document import Reading
 from trajkit.schema import Episode
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.importing import import_files

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trajkit._core.console import duration
+from trajkit._core.output.console import duration
 from trajkit.schema import Model
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
-from trajkit._core.console import Cell, count, duration, line, plural, table_text
-from trajkit._core.result import Result
+from trajkit._core.output.console import Cell, count, duration, line, plural, table_text
+from trajkit._core.output.result import Result
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, Text, UtcTime
 from trajkit.schema.manifest import Sha256

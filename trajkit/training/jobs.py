@@ -31,7 +31,7 @@ def start(
         ServiceError: The service refused, or cannot be reached.
     """
     if _is_local(runs, job_id):
-        from trajkit.training.local import launch
+        from trajkit.training.local.running import launch
 
         return launch.start(runs, job_id)
     from trajkit.training.hosted import launch as hosted
@@ -62,7 +62,7 @@ def follow(
         ServiceError: The service refused.
     """
     if _is_local(runs, job_id):
-        from trajkit.training.local import launch
+        from trajkit.training.local.running import launch
 
         return launch.follow(runs, job_id, on_step=on_step, on_message=on_message, timeout_s=timeout_s)
     from trajkit.training.hosted import launch as hosted
@@ -78,7 +78,7 @@ def cancel(runs: Runs, job_id: str) -> TuneJob:
         ServiceError: The service refused.
     """
     if _is_local(runs, job_id):
-        from trajkit.training.local import launch
+        from trajkit.training.local.running import launch
 
         return launch.cancel(runs, job_id)
     from trajkit.training.hosted import launch as hosted
@@ -124,7 +124,7 @@ def resume(
         ServiceError: The service refused.
     """
     if _is_local(runs, job_id):
-        from trajkit.training.local import launch
+        from trajkit.training.local.running import launch
 
         return launch.start(runs, job_id)
     from trajkit.training.hosted import launch as hosted
@@ -140,7 +140,7 @@ def refreshed(runs: Runs, job_id: str) -> TuneJob:
         ServiceError: The service refused, or cannot be reached.
     """
     if _is_local(runs, job_id):
-        from trajkit.training.local import launch
+        from trajkit.training.local.running import launch
 
         return launch.refreshed(runs, job_id)
     from trajkit.training.hosted import launch as hosted

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from trajkit._core.files import building_folder
 from trajkit._core.samples import SAMPLE_PREFIX
-from trajkit.curation.leak_report import LeakReport
+from trajkit.curation.leaks.report import LeakReport
 from trajkit.errors import RequestError
 from trajkit.schema.base import JsonObject
 from trajkit.training.job import JobData, TuneJob

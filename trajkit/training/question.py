@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from pydantic import Field
 
 from trajkit.errors import NothingMatched, RequestError
-from trajkit.formats.chat_rows import ChatWriter
+from trajkit.formats.chat.rows import ChatWriter
 from trajkit.formats.trl import DIALECT
 from trajkit.schema import Episode, Message, Model, Transition
 

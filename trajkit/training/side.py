@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from trajkit._core.samples import SAMPLE_PREFIX
-from trajkit.curation.leak import leak
-from trajkit.curation.leak_report import LeakReport
+from trajkit.curation.leaks.leak import leak
+from trajkit.curation.leaks.report import LeakReport
 from trajkit.curation.pair_file import MANIFEST_NAME, Pairs, open_pairs
-from trajkit.curation.pair_leak import leak_of_pairs
+from trajkit.curation.preferences.leak import leak_of_pairs
 from trajkit.errors import RequestError
 from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.store.layout import MANIFEST_NAME as STORE_FILE

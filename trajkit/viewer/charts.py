@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trajkit.curation.intervals import wilson_bounds
+from trajkit.curation.statistics.intervals import wilson_bounds
 from trajkit.store.layout import quoted
 from trajkit.viewer.about import funnel
 from trajkit.viewer.filter import Words, read_filter

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trajkit.errors import QueryError, RequestError
+from trajkit.store.conditions.nameable import nearest
 from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
-from trajkit.store.nameable import nearest
 from trajkit.viewer.index import FACETS, SORTED, Index
 
 _LONGEST = 10_000

@@ -12,9 +12,9 @@ import duckdb
 import pyarrow as pa
 
 from trajkit.schema import FeedbackKind, Metric, MetricLevel
+from trajkit.store.conditions.names import joined
 from trajkit.store.engine import TimeLimit, connect, literal, scan
 from trajkit.store.layout import quoted
-from trajkit.store.names import joined
 from trajkit.store.query import explaining
 from trajkit.store.reader import Store
 

@@ -13,15 +13,15 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa
 
-from trajkit._core.closing import Closing
+from trajkit._core.process.closing import Closing
 from trajkit.curation.derive import Derivation
-from trajkit.curation.groups import is_about_groups, names_of
-from trajkit.curation.pool import Pool
+from trajkit.curation.selection.groups import is_about_groups, names_of
+from trajkit.curation.selection.pool import Pool
 from trajkit.errors import QueryError, RequestError
+from trajkit.store.conditions.expression import Expression, parse, require_boolean
+from trajkit.store.conditions.nameable import Names, column_name
 from trajkit.store.engine import TimeLimit, scan
-from trajkit.store.expression import Expression, parse, require_boolean
 from trajkit.store.layout import quoted
-from trajkit.store.nameable import Names, column_name
 from trajkit.store.query import explaining, fenced
 from trajkit.store.reader import Store, open_store
 from trajkit.viewer.filter import Filter

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trajkit._core.console import line, plural, size
 from trajkit._core.files import refuse_existing, write_text
-from trajkit._core.result import Result
+from trajkit._core.output.console import line, plural, size
+from trajkit._core.output.result import Result
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.viewer.about import funnel, stores
 from trajkit.viewer.episode import episode

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from trajkit._core.console import line, plural, talk
-from trajkit._core.loop import told_to_end
-from trajkit._core.memory import at_most, half_of_the_machine
-from trajkit._core.result import Running
+from trajkit._core.output.console import line, plural, talk
+from trajkit._core.output.result import Running
+from trajkit._core.process.loop import told_to_end
+from trajkit._core.process.memory import at_most, half_of_the_machine
 from trajkit.viewer.filter import Filter
 from trajkit.viewer.server import PageServer
 from trajkit.viewer.shelf import Shelf

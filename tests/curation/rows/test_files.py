@@ -15,8 +15,8 @@ import yaml
 from tests.matrix import daily
 from trajkit.curation.merge import merge
 from trajkit.curation.rows.file import convert
-from trajkit.curation.rows.pairs import convert_pairs
 from trajkit.curation.rows.provenance import read_facts
+from trajkit.curation.rows.writers.pairs import convert_pairs
 from trajkit.errors import NothingMatched, RequestError, StoreError
 from trajkit.formats import format_named, known
 from trajkit.formats.base import EpisodeFormat, ExperienceFormat, PreferenceFormat, SftFormat, StartFormat

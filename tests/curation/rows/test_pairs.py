@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from trajkit.curation.pair_file import Pair, Turn
-from trajkit.curation.rows.pairs import convert_pairs
+from trajkit.curation.rows.writers.pairs import convert_pairs
 from trajkit.errors import DataError, NothingMatched, RequestError
 from trajkit.schema import Message, message
 

@@ -16,7 +16,7 @@ import pytest
 from tests.curation.rows.conftest import make_episode, make_step
 from tests.matrix import daily
 from trajkit.curation.rows.file import convert
-from trajkit.curation.rows.part import PartSteps
+from trajkit.curation.rows.writers.part import PartSteps
 from trajkit.formats.base import Unit
 from trajkit.formats.openai import OPENAI_SFT
 from trajkit.schema import Episode, Transition, message
@@ -91,7 +91,7 @@ def test_many_small_batches_give_the_lines_of_a_few_large_ones(
     assert OPENAI_SFT.plain is not None
     plain = OPENAI_SFT.plain(Unit.STEP)
     few = list(PartSteps(part, None).tables(plain, merges=False))
-    monkeypatch.setattr("trajkit.curation.rows.part._MOST_STEPS", 50)
+    monkeypatch.setattr("trajkit.curation.rows.writers.part._MOST_STEPS", 50)
     many = list(PartSteps(part, None).tables(plain, merges=False))
     assert (len(few), len(many)) == (3, 90)
     assert pa.concat_tables(many).equals(pa.concat_tables(few))

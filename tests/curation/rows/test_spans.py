@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from trajkit.curation.rows.spans import ROLES, Finder
+from trajkit.curation.rows.writers.spans import ROLES, Finder
 from trajkit.schema import Message, message
 from trajkit.store.arrow import json_text, message_value
 

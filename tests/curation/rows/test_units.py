@@ -186,7 +186,7 @@ def test_columns_and_python_agree_on_conversations(
 ) -> None:
     form = format_named(name)
     assert isinstance(form, SftFormat)
-    monkeypatch.setattr("trajkit.curation.rows.part._MOST_STEPS", 4)  # episodes lie across batches
+    monkeypatch.setattr("trajkit.curation.rows.writers.part._MOST_STEPS", 4)  # episodes lie across batches
     whole = (*talk(1)[0].messages, message("assistant", "answer 0"), message("user", "turn 1"))
     dataset = dataset_of(
         episode("a", steps=talk(4)),

@@ -10,13 +10,13 @@ import jsonschema
 import pytest
 
 from tests.tiny import byte_tokenizer
-from trajkit.formats.chat_rows import functions
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.chat.rows import functions
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.ask import Ask, AskError, ToolCall
-from trajkit.models.generation.call_style import OWN, CallStyle, call_style, with_tools
-from trajkit.models.generation.calls import read_calls, tools_of
 from trajkit.models.generation.generate import generate
 from trajkit.models.generation.model import LocalModel
+from trajkit.models.generation.tools.call_style import OWN, CallStyle, call_style, with_tools
+from trajkit.models.generation.tools.calls import read_calls, tools_of
 
 MOVE = {
     "type": "object",

@@ -16,12 +16,12 @@ from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.models.serving.conftest import Running
-from trajkit.formats.sampled import Sampled, read_sampled
+from trajkit.formats.tokens.sampled import Sampled, read_sampled
 from trajkit.models.generation.ask import Ask
 from trajkit.models.generation.generate import generate
 from trajkit.models.generation.model import LocalModel
 from trajkit.rollouts.options import Options
-from trajkit.rollouts.recorder.sse import chat_completion, events
+from trajkit.rollouts.recorder.calls.sse import chat_completion, events
 from trajkit.rollouts.session import open_run, prepare
 from trajkit.store.dataset import open_dataset
 

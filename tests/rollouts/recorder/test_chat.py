@@ -3,8 +3,8 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from trajkit.formats.chat_message import message_of
-from trajkit.rollouts.recorder.chat import ChatReader
+from trajkit.formats.chat.message import message_of
+from trajkit.rollouts.recorder.calls.chat import ChatReader
 from trajkit.schema import (
     FileBlock,
     Role,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trajkit.rollouts.recorder.chat import ChatReader
-from trajkit.rollouts.recorder.reading import read_call
-from trajkit.rollouts.recorder.responses import ResponsesReader
+from trajkit.rollouts.recorder.calls.chat import ChatReader
+from trajkit.rollouts.recorder.calls.reading import read_call
+from trajkit.rollouts.recorder.calls.responses import ResponsesReader
 from trajkit.schema import Episode, Transition
 from trajkit.store.arrow import rows_of
 

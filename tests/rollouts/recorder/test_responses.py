@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import trajkit
-from trajkit.rollouts.recorder.responses import ResponsesReader
+from trajkit.rollouts.recorder.calls.responses import ResponsesReader
 from trajkit.schema import (
     FileBlock,
     Role,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.sources.coding.record import DATA
-from trajkit.formats.chat_conversation import conversation_of
-from trajkit.rollouts.recorder.responses import ResponsesReader
+from trajkit.formats.chat.conversation import conversation_of
+from trajkit.rollouts.recorder.calls.responses import ResponsesReader
 from trajkit.schema import Episode, Message, ThoughtBlock, ToolCallBlock, ToolResultBlock
 
 _BILLING = "x-anthropic-billing-header"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.formats.test_atif import ASKS, DONE, USER, document
-from trajkit.formats.document import BadDocument
+from trajkit.formats.reading.document import BadDocument
 from trajkit.sources.files import documents as documents_module
 from trajkit.sources.files import found, logs, texts
 from trajkit.sources.files.documents import documents

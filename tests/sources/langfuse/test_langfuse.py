@@ -18,7 +18,7 @@ from tests.sources.langfuse import record
 from tests.sources.langfuse import server as langfuse
 from tests.sources.reading import Reader, answer
 from trajkit.errors import DataError, RequestError, ServiceError
-from trajkit.formats.document import Reading
+from trajkit.formats.reading.document import Reading
 from trajkit.schema import Episode, FileBlock, ThoughtBlock
 from trajkit.sources.calls import CUT_TEXT, NO_SESSION
 from trajkit.sources.catalog import recognised

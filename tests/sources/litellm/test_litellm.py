@@ -16,7 +16,7 @@ from tests.sources import thirty
 from tests.sources.litellm import record
 from tests.sources.reading import Reader, answer, written
 from trajkit.errors import RequestError
-from trajkit.formats.document import Reading
+from trajkit.formats.reading.document import Reading
 from trajkit.schema import FileBlock, ThoughtBlock, ToolCallBlock
 from trajkit.sources.calls import CUT_TEXT, NO_PROMPT, NO_SESSION
 from trajkit.sources.catalog import recognised

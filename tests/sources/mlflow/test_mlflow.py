@@ -17,7 +17,7 @@ from tests.sources import foreign, thirty
 from tests.sources.mlflow import record
 from tests.sources.reading import Reader, answer
 from trajkit.errors import DataError, RequestError, ServiceError
-from trajkit.formats.document import Reading
+from trajkit.formats.reading.document import Reading
 from trajkit.schema import FileBlock, ThoughtBlock, ToolCallBlock, Transition
 from trajkit.sources.calls import NO_SESSION
 from trajkit.sources.catalog import recognised

@@ -13,7 +13,7 @@ import pytest
 from tests.sources import thirty
 from tests.sources.openai_agents import record
 from tests.sources.reading import Reader, answer
-from trajkit.formats.document import Reading
+from trajkit.formats.reading.document import Reading
 from trajkit.schema import FileBlock, ThoughtBlock, ToolResultBlock
 from trajkit.sources.calls import NO_PROMPT, NO_SESSION
 from trajkit.sources.catalog import recognised

@@ -11,7 +11,7 @@ import pytest
 
 from tests.sources.reading import Reader, answer
 from tests.sources.swe_agent import record
-from trajkit.formats.document import Reading
+from trajkit.formats.reading.document import Reading
 from trajkit.schema import FileBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
 from trajkit.sources.catalog import recognised
 from trajkit.sources.swe_agent.connect import SOURCE

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from trajkit.curation.split import split
+from trajkit.curation.selection.split import split
 from trajkit.store.dataset import open_dataset
 from trajkit.training.hosted import creation, launch
 from trajkit.training.hosted.prepare import HostedRequest, prepare

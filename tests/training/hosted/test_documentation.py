@@ -9,7 +9,7 @@ import click
 
 from trajkit.cli.main import cli
 from trajkit.training.hosted.answer import way_out
-from trajkit.training.hosted.openai_client import PROFILES
+from trajkit.training.hosted.openai.client import PROFILES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "hosted.md").read_text(encoding="utf-8")
 

@@ -15,7 +15,7 @@ from tests.training.hosted.life import Ready, quickly, ready
 from tests.training.hosted.loopback import Reply
 from trajkit.errors import RequestError, ServiceError
 from trajkit.training.hosted import launch
-from trajkit.training.hosted.fireworks import Fireworks, connect
+from trajkit.training.hosted.fireworks.connect import Fireworks, connect
 from trajkit.training.hosted.service import Order
 from trajkit.training.job import JobStatus
 from trajkit.training.step import Step

@@ -30,9 +30,11 @@ from tests.training.hosted.test_openai import CREATE, JOB, LIST, UPLOAD, only_jo
 from tests.training.hosted.together_standin import TogetherStandIn
 from trajkit.cli.main import run
 from trajkit.errors import TrajkitError
-from trajkit.training.hosted import creation, fireworks, launch, outcome, together, wire
-from trajkit.training.hosted.openai import OpenAIService
+from trajkit.training.hosted import creation, launch, outcome, wire
+from trajkit.training.hosted.fireworks import connect as fireworks
+from trajkit.training.hosted.openai.connect import OpenAIService
 from trajkit.training.hosted.remote import Remote
+from trajkit.training.hosted.together import connect as together
 from trajkit.training.job import JobStatus
 from trajkit.training.runs import Runs
 
@@ -370,7 +372,7 @@ def test_a_service_that_tells_without_end_fills_no_disk(
 def test_pages_that_never_end_are_left_at_a_bound(
     service: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trajkit.training.hosted.openai._MOST_JOBS", 250)
+    monkeypatch.setattr("trajkit.training.hosted.openai.connect._MOST_JOBS", 250)
     number = 0
 
     def endless(call: str, answer: Any) -> Any:

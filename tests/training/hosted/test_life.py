@@ -14,9 +14,11 @@ from tests.training.hosted.life import Ready, quickly, ready
 from tests.training.hosted.loopback import Reply
 from tests.training.hosted.together_standin import TogetherStandIn
 from trajkit.errors import ServiceError
-from trajkit.training.hosted import fireworks, launch, together
+from trajkit.training.hosted import launch
 from trajkit.training.hosted.answer import MissingKey, Unreachable
+from trajkit.training.hosted.fireworks import connect as fireworks
 from trajkit.training.hosted.service import Service
+from trajkit.training.hosted.together import connect as together
 from trajkit.training.job import JobStatus
 
 Server = TogetherStandIn | FireworksStandIn

@@ -17,8 +17,9 @@ from trajkit._core.lock import locked
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
-from trajkit.training.hosted import launch, openai_client
-from trajkit.training.hosted.openai_client import PROFILES
+from trajkit.training.hosted import launch
+from trajkit.training.hosted.openai import client as openai_client
+from trajkit.training.hosted.openai.client import PROFILES
 from trajkit.training.hosted.remote import Remote
 from trajkit.training.job import JobStatus
 from trajkit.training.runs import Runs

@@ -18,9 +18,10 @@ import pytest
 from tests.node_tools import free_port, program, running
 from trajkit.errors import ServiceError
 from trajkit.training import jobs
-from trajkit.training.hosted import launch, openai_client
-from trajkit.training.hosted.openai import OpenAIService
-from trajkit.training.hosted.openai_client import OPENAI, OTHER
+from trajkit.training.hosted import launch
+from trajkit.training.hosted.openai import client as openai_client
+from trajkit.training.hosted.openai.client import OPENAI, OTHER
+from trajkit.training.hosted.openai.connect import OpenAIService
 from trajkit.training.hosted.prepare import HostedRequest, prepare
 from trajkit.training.hosted.remote import Remote
 from trajkit.training.hosted.service import Order, Service
@@ -118,7 +119,7 @@ def test_the_specification_allows_every_other_call(
 
 @pytest.mark.parametrize("wrong", [{"n_epochs": 99}, {"suffix": "x" * 65}])
 def test_the_specification_does_refuse_what_is_wrong(prism: Service, wrong: dict[str, object]) -> None:
-    from trajkit.training.hosted.openai_recipe import OpenAIRecipe
+    from trajkit.training.hosted.openai.recipe import OpenAIRecipe
 
     past_our_own_check = OpenAIRecipe.model_construct(**wrong).model_dump(mode="json", warnings=False)
     with pytest.MonkeyPatch.context() as patch:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from trajkit.errors import RequestError
-from trajkit.training.hosted.openai_answer import checkpoint_of, day_of, event_of, state_of
-from trajkit.training.hosted.openai_client import address_of
-from trajkit.training.hosted.openai_recipe import read_recipe, usual_epochs
+from trajkit.training.hosted.openai.answer import checkpoint_of, day_of, event_of, state_of
+from trajkit.training.hosted.openai.client import address_of
+from trajkit.training.hosted.openai.recipe import read_recipe, usual_epochs
 from trajkit.training.job import JobStatus
 
 VARIABLES = ("OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT", "AWS_REGION", "AWS_DEFAULT_REGION")

@@ -24,7 +24,7 @@ def test_the_worked_example_is_all_that_a_service_needs(monkeypatch: pytest.Monk
     with pytest.raises(RequestError, match="no service 'acme'") as unknown:
         connect("acme", {})
     assert unknown.value.hint == "services: openai, together, fireworks"
-    module = ModuleType("trajkit.training.hosted.acme")
+    module = ModuleType("trajkit.training.hosted.acme.connect")
     module.connect = lambda settings: ("acme", settings)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(HOSTED, "acme", acme)

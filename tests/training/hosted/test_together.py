@@ -18,7 +18,7 @@ from trajkit.errors import RequestError, ServiceError
 from trajkit.training.hosted import launch
 from trajkit.training.hosted.answer import Unreachable
 from trajkit.training.hosted.service import Order
-from trajkit.training.hosted.together import Together, connect
+from trajkit.training.hosted.together.connect import Together, connect
 from trajkit.training.job import JobStatus
 from trajkit.training.step import Step
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.tiny import make_tiny
-from trajkit.training.local.batch import SCHEMA, TokenRows, collate
+from trajkit.training.local.tokens.batch import SCHEMA, TokenRows, collate
 from trajkit.training.local.trainer import trainer_class
 
 VOCABULARY = 64

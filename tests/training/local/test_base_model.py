@@ -114,7 +114,7 @@ def test_optimizers_are_checked_by_name(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_package_that_is_not_there_names_its_extra() -> None:
-    from trajkit.training.local.reports import check_reports
+    from trajkit.training.local.outcome.reports import check_reports
 
     check_reports(LocalRecipe(report_to="tensorboard"))
     with pytest.raises(MissingExtra) as caught:

@@ -17,11 +17,11 @@ from trajkit.models.generation.old_names import old_names
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 from trajkit.training.job import JobData, JobStatus, TuneJob
-from trajkit.training.local.finish import take_wishes
-from trajkit.training.local.loss_page import write_loss_page
+from trajkit.training.local.outcome.finish import take_wishes
+from trajkit.training.local.outcome.loss_page import write_loss_page
 from trajkit.training.local.prepare import LocalRequest, Prepared, prepare
 from trajkit.training.local.recipe import LocalRecipe
-from trajkit.training.local.worker import work
+from trajkit.training.local.running.worker import work
 from trajkit.training.runs import Runs
 
 QUICK = LocalRecipe(

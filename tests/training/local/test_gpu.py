@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from trajkit.training.local.batch import SCHEMA, TokenRows, collate
 from trajkit.training.local.loss import weighted_loss
-from trajkit.training.local.packing import pack_rows
 from trajkit.training.local.recipe import LocalRecipe
+from trajkit.training.local.tokens.batch import SCHEMA, TokenRows, collate
+from trajkit.training.local.tokens.packing import pack_rows
 from trajkit.training.local.train import train
 
 torch = pytest.importorskip("torch")

@@ -18,9 +18,9 @@ from trajkit.errors import DataError, RequestError
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 from trajkit.training.job import JobStatus
-from trajkit.training.local.launch import cancel, follow, refreshed, start
 from trajkit.training.local.prepare import LocalRequest, Prepared, prepare
 from trajkit.training.local.recipe import LocalRecipe
+from trajkit.training.local.running.launch import cancel, follow, refreshed, start
 from trajkit.training.runs import Runs
 from trajkit.training.step import Step
 
@@ -146,7 +146,7 @@ def test_what_leaks_is_not_trained(tmp_path: Path, base: str, stores: Callable[.
 
 
 def test_real_weights_reach_the_tokens(tmp_path: Path, base: str, stores: Callable[..., Path]) -> None:
-    from trajkit.training.local.tokenised import open_tokens
+    from trajkit.training.local.tokens.tokenised import open_tokens
 
     train = stores("train", episode("a", weight=0.25), episode("b", weight=1.5))
     prepared = prepare(LocalRequest(base=base, train=train, recipe=QUICK), Runs(tmp_path / "runs"))

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from trajkit.training.local.batch import SCHEMA, TokenRows, collate
 from trajkit.training.local.loss import logits_of, weighted_loss
-from trajkit.training.local.packing import pack, pack_rows
+from trajkit.training.local.tokens.batch import SCHEMA, TokenRows, collate
+from trajkit.training.local.tokens.packing import pack, pack_rows
 
 
 def all_of(rows: TokenRows) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from trajkit._core.seeds import as_seeds
 from trajkit._core.settings import Reservation
 from trajkit.errors import RequestError
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.ask import Ask, Said
 from trajkit.store.dataset import open_dataset
 from trajkit.training.local.base_model import load_base

@@ -12,20 +12,20 @@ import pytest
 
 from tests.tiny import byte_tokenizer
 from trajkit.curation.pair_file import Pairs, open_pairs
-from trajkit.curation.pairs import pairs as pair_store
+from trajkit.curation.preferences.pairs import pairs as pair_store
 from trajkit.errors import DataError, RequestError
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.old_names import old_names
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 from trajkit.training.job import JobStatus
-from trajkit.training.local.launch import follow, start
-from trajkit.training.local.preference_recipe import RECIPES, DpoRecipe, KtoRecipe
-from trajkit.training.local.preference_tokens import tokenise_preferences, verdicts_of
-from trajkit.training.local.preference_train import PreferenceTrained, Rewards, train_preference
-from trajkit.training.local.preference_trainer import collator, rows_of
+from trajkit.training.local.preferences.recipe import RECIPES, DpoRecipe, KtoRecipe
+from trajkit.training.local.preferences.tokens import tokenise_preferences, verdicts_of
+from trajkit.training.local.preferences.train import PreferenceTrained, Rewards, train_preference
+from trajkit.training.local.preferences.trainer import collator, rows_of
 from trajkit.training.local.prepare import LocalRequest, Prepared, prepare
-from trajkit.training.local.tokenised import Limit
+from trajkit.training.local.running.launch import follow, start
+from trajkit.training.local.tokens.tokenised import Limit
 from trajkit.training.runs import Runs
 from trajkit.training.step import Step
 

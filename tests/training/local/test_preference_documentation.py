@@ -10,7 +10,7 @@ import pytest
 from tests.pages import printed
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
-from trajkit.training.local.preference_recipe import DpoRecipe
+from trajkit.training.local.preferences.recipe import DpoRecipe
 
 PAGE = (Path(__file__).parents[3] / "docs" / "prefer.md").read_text(encoding="utf-8")
 

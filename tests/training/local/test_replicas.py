@@ -20,13 +20,13 @@ from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 from trajkit.training.job import TuneJob
 from trajkit.training.local.base_model import load_base
-from trajkit.training.local.batch import TokenRows, collate
 from trajkit.training.local.loss import weighted_loss
 from trajkit.training.local.prepare import LocalRequest, prepare
 from trajkit.training.local.recipe import LocalRecipe
-from trajkit.training.local.replicas import check_replicas
+from trajkit.training.local.running.replicas import check_replicas
+from trajkit.training.local.running.worker import work
 from trajkit.training.local.sharded import gathered
-from trajkit.training.local.worker import work
+from trajkit.training.local.tokens.batch import TokenRows, collate
 from trajkit.training.runs import Runs
 
 
@@ -142,7 +142,7 @@ def test_a_shared_out_model_has_the_same_loss_and_gives_its_weights_whole(base: 
     import torch
     from torch.distributed.fsdp import fully_shard
 
-    from trajkit.training.local.batch import SCHEMA
+    from trajkit.training.local.tokens.batch import SCHEMA
 
     rows = TokenRows(pa.table({"input_ids": [[1, 2, 3, 4]], "weights": [[0.0, 1, 0, 2]]}, schema=SCHEMA))
     batch = collate([rows[0]], padding=0)

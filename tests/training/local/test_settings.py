@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from trajkit.cli.main import run
-from trajkit.commands.request import recipe
+from trajkit.commands.options.request import recipe
 from trajkit.errors import RequestError
 from trajkit.formats import format_named
 from trajkit.formats.base import SftFormat, Training, Unit

@@ -13,11 +13,11 @@ import pytest
 from tests import warm
 from tests.tiny import make_tiny
 from trajkit.errors import TrainingError
-from trajkit.formats.tokenizer import ChatTemplate
-from trajkit.training.local.preference_recipe import KtoRecipe
+from trajkit.formats.tokens.tokenizer import ChatTemplate
+from trajkit.training.local.preferences.recipe import KtoRecipe
 from trajkit.training.local.recipe import LocalRecipe
-from trajkit.training.local.shortage import halved, out_of_memory
-from trajkit.training.local.tokenised import Limit, tokenise
+from trajkit.training.local.running.shortage import halved, out_of_memory
+from trajkit.training.local.tokens.tokenised import Limit, tokenise
 
 ROOT = Path(__file__).parents[3]
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.tiny import TEMPLATE, byte_tokenizer
 from trajkit.errors import RequestError
-from trajkit.training.local.template import OFFERED, save_tokenizer, spelled
-from trajkit.training.local.tokenised import Limit, TokenTally, open_tokens, tokenise
+from trajkit.training.local.tokens.template import OFFERED, save_tokenizer, spelled
+from trajkit.training.local.tokens.tokenised import Limit, TokenTally, open_tokens, tokenise
 
 CHATML_TOKENS = ("<|im_start|>", "<|im_end|>")
 TALK = [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trajkit._core.console import duration
+from trajkit._core.output.console import duration
 from trajkit.training.estimate import Estimate
 from trajkit.training.job import JobData, TuneJob
 from trajkit.training.local.base_model import load_base, measured

@@ -10,11 +10,11 @@ import pytest
 
 from tests.matrix import daily
 from trajkit.errors import DataError, RequestError
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.training.local import train as module
-from trajkit.training.local.packing import buckets
 from trajkit.training.local.recipe import LocalRecipe, LoraRecipe
-from trajkit.training.local.tokenised import Limit, open_tokens, tokenise
+from trajkit.training.local.tokens.packing import buckets
+from trajkit.training.local.tokens.tokenised import Limit, open_tokens, tokenise
 from trajkit.training.local.train import train
 from trajkit.training.step import Step
 

@@ -13,13 +13,13 @@ from tests.matrix import daily
 from tests.tiny import byte_tokenizer, make_tiny
 from trajkit.cli.main import run
 from trajkit.errors import DataError
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.model import LocalModel
 from trajkit.schema import Episode, Outcome, Purpose, Transition
 from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.store.writer import write_episodes
 from trajkit.training.local.base_model import load_base
-from trajkit.training.local.worker import work
+from trajkit.training.local.running.worker import work
 from trajkit.training.rl.experience import experience_of
 from trajkit.training.rl.loss import collate, scored
 from trajkit.training.rl.offline import Distance, Logged, distance_of

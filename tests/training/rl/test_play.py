@@ -10,7 +10,7 @@ import pytest
 from tests.tiny import make_tiny
 from trajkit.errors import RequestError
 from trajkit.training.local.recipe import LoraRecipe
-from trajkit.training.local.worker import work
+from trajkit.training.local.running.worker import work
 from trajkit.training.rl.play import check_sources, sources_of
 from trajkit.training.rl.prepare import RlRequest, prepare_rl
 from trajkit.training.rl.recipe import RlRecipe, WorldRecipe

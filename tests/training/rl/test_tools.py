@@ -11,8 +11,8 @@ import pytest
 
 from tests.matrix import daily
 from trajkit._core.samples import model_path
-from trajkit.formats.tokenizer import ChatTemplate
-from trajkit.rollouts.record import Played
+from trajkit.formats.tokens.tokenizer import ChatTemplate
+from trajkit.rollouts.records.record import Played
 from trajkit.schema import ToolCallBlock
 from trajkit.training.rl.experience import trace_of
 from trajkit.training.rl.recipe import RlRecipe, WorldRecipe

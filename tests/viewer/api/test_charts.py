@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.viewer.api.conftest import Client
-from trajkit.curation.intervals import wilson_bounds
-from trajkit.curation.select import select
+from trajkit.curation.selection.select import select
+from trajkit.curation.statistics.intervals import wilson_bounds
 from trajkit.viewer.server import PageServer
 from trajkit.viewer.shelf import Shelf
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.matrix import daily
 from tests.viewer.api.stores import HOSTILE
-from trajkit.curation.select import select
+from trajkit.curation.selection.select import select
 from trajkit.store.dataset import open_dataset
 
 ALL = 10 + 4 + 3

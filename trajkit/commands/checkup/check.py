@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
-from trajkit._core import console
-from trajkit._core.console import Styled, styled
-from trajkit._core.result import Result
+from trajkit._core.output import console
+from trajkit._core.output.console import Styled, styled
+from trajkit._core.output.result import Result
 from trajkit._core.secrets import hidden
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, Text

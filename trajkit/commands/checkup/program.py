@@ -86,7 +86,7 @@ def _git() -> Check:
 
 
 def _scanner() -> Check:
-    from trajkit.curation.redact_gate import PROGRAMS
+    from trajkit.curation.redaction.gate import PROGRAMS
 
     for name in PROGRAMS:
         if (found := shutil.which(name)) is not None:

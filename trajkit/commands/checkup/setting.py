@@ -195,7 +195,7 @@ def _source(source: str) -> Check:
 
 
 def _near(name: str) -> str:
-    from trajkit.store.nameable import nearest
+    from trajkit.store.conditions.nameable import nearest
 
     return nearest(name, _VARIABLES)
 

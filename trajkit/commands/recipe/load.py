@@ -13,7 +13,7 @@ from trajkit._core.samples import recipe_folder
 from trajkit.commands.recipe.recipe import Recipe, Scalar, Step, Value, folded
 from trajkit.commands.recipe.yaml_text import Located, Place, read_yaml
 from trajkit.errors import ConfigError, RequestError
-from trajkit.store.nameable import nearest
+from trajkit.store.conditions.nameable import nearest
 
 _SUFFIXES = (".yaml", ".yml")
 _PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s:@]*:[^/?#\s]+@|[?&]password=[^&#\s]+", re.IGNORECASE)

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from trajkit._core.console import line, plural, result_text
 from trajkit._core.lock import locked
-from trajkit._core.result import Result
+from trajkit._core.output.console import line, plural, result_text
+from trajkit._core.output.result import Result
 from trajkit._core.secrets import hidden
 from trajkit.commands.recipe.digest import digest_of, input_path
 from trajkit.commands.recipe.folder import LOCK, RunFolder, StepRecord, StepStatus, versions

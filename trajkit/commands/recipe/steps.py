@@ -13,7 +13,7 @@ from trajkit.commands.recipe.load import Loaded, texts_in
 from trajkit.commands.recipe.recipe import RESERVED, Step, Value
 from trajkit.commands.recipe.verb import Unfit, Verb, check, find, names, typed
 from trajkit.errors import DataError
-from trajkit.store.nameable import nearest
+from trajkit.store.conditions.nameable import nearest
 
 RUN = "run"
 """The name of the run folder in a recipe."""

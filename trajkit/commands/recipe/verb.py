@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from trajkit._core import console
+from trajkit._core.output import console
 from trajkit.commands.catalog import COMMANDS, load
 from trajkit.commands.recipe.recipe import Value
 from trajkit.errors import RequestError, TrajkitError

@@ -11,10 +11,10 @@ import duckdb
 
 from trajkit.curation.inspect.model import Example, Repeated, Secret, Size, Trainable
 from trajkit.curation.redact import scan
-from trajkit.curation.redact_column import Search
-from trajkit.curation.redact_text import Finder, Placeholders
-from trajkit.curation.stats import duplicates, weights
-from trajkit.curation.stats_read import TOTAL_REWARD, one, read
+from trajkit.curation.redaction.column import Search
+from trajkit.curation.redaction.text import Finder, Placeholders
+from trajkit.curation.statistics.read import TOTAL_REWARD, one, read
+from trajkit.curation.statistics.stats import duplicates, weights
 from trajkit.environments.guard import RETURN_NAME
 from trajkit.errors import StoreError
 from trajkit.schema import Episode, MetricLevel, TextBlock, ToolCallBlock, ToolResultBlock

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trajkit._core import console
-from trajkit._core.result import Result
+from trajkit._core.output import console
+from trajkit._core.output.result import Result
 from trajkit.schema import Model
 from trajkit.store.summary import MetricSummary
 

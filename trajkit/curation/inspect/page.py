@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from trajkit.curation.html_page import document, html_table
 from trajkit.curation.inspect.model import Inspection
 from trajkit.curation.inspect.text import about, example_rows, sections, title_of_examples
+from trajkit.curation.statistics.html_page import document, html_table
 
 _WRAPPED = "white-space:normal;overflow-wrap:anywhere;text-align:left"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from trajkit._core.console import Cell, Styled, count, plural, size, styled, table_text, width_of
+from trajkit._core.output.console import Cell, Styled, count, plural, size, styled, table_text, width_of
 from trajkit.curation.inspect.model import Example, Inspection
-from trajkit.curation.redact_shape import PERSONAL
+from trajkit.curation.redaction.shape import PERSONAL
 
 _WIDTH = 110
 """Columns of a text that is set where there is no terminal."""

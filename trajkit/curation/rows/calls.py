@@ -11,7 +11,7 @@ from typing import Any
 from trajkit._core.outside import json_from_outside, text_from_outside
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.base import Problem, Row
-from trajkit.formats.chat_message import read_tools
+from trajkit.formats.chat.message import read_tools
 from trajkit.formats.validation.finding import Severity
 from trajkit.formats.validation.shape import flaws_of
 from trajkit.formats.validation.target import TARGETS

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import trajkit
-from trajkit._core import console
-from trajkit._core.result import Result
+from trajkit._core.output import console
+from trajkit._core.output.result import Result
 from trajkit.curation.rows.place import Place
 from trajkit.curation.rows.request import Options
 from trajkit.curation.rows.spool import Written

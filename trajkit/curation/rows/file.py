@@ -8,18 +8,18 @@ from typing import Any
 
 from trajkit._core.division import Division
 from trajkit.curation.rows.conversion import Conversion, converted, facts, warnings_of
-from trajkit.curation.rows.documents import write_documents
-from trajkit.curation.rows.experience import write_experience
 from trajkit.curation.rows.made import Made, Progress, make, make_in_shards
 from trajkit.curation.rows.place import Place, is_folder
 from trajkit.curation.rows.provenance import write_provenance
 from trajkit.curation.rows.request import FileKind, Options, checked
 from trajkit.curation.rows.spool import Written, write_parquet
-from trajkit.curation.rows.start import write_starts
 from trajkit.curation.rows.steps import Steps
-from trajkit.curation.rows.table import write_table
 from trajkit.curation.rows.tally import Tally, evaluation, nothing, refuse_what_is_wrong, sorted_counts
-from trajkit.curation.rows.taught import Taught
+from trajkit.curation.rows.writers.documents import write_documents
+from trajkit.curation.rows.writers.experience import write_experience
+from trajkit.curation.rows.writers.start import write_starts
+from trajkit.curation.rows.writers.table import write_table
+from trajkit.curation.rows.writers.taught import Taught
 from trajkit.errors import RequestError
 from trajkit.formats import format_named
 from trajkit.formats.base import (

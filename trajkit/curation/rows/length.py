@@ -8,7 +8,7 @@ from trajkit.curation.rows.request import Options, Overlong
 from trajkit.curation.rows.tally import Step, Tally
 from trajkit.formats.base import Example, Problem
 from trajkit.formats.text import TEXT
-from trajkit.formats.tokenizer import Tokenizer, Unwritable, load_tokenizer
+from trajkit.formats.tokens.tokenizer import Tokenizer, Unwritable, load_tokenizer
 from trajkit.formats.trl import TRL_MESSAGES
 from trajkit.schema import Role, ToolResultBlock
 

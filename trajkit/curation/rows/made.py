@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from trajkit._core.division import Division, own_folder
 from trajkit.curation.rows.calls import Calls
 from trajkit.curation.rows.length import Lengths, lengths_of
-from trajkit.curation.rows.lines import JudgedLines, Lines, SftLines, merges
 from trajkit.curation.rows.provenance import Provenance, Spooled
 from trajkit.curation.rows.request import Options
 from trajkit.curation.rows.spool import Spool, Written
 from trajkit.curation.rows.steps import Span, Steps
 from trajkit.curation.rows.tally import Tally
-from trajkit.curation.rows.taught import Taught, teach
+from trajkit.curation.rows.writers.lines import JudgedLines, Lines, SftLines, merges
+from trajkit.curation.rows.writers.taught import Taught, teach
 from trajkit.formats import format_named
 from trajkit.formats.base import JudgedFormat, PlainText, SftFormat
 from trajkit.formats.text import TEXT

@@ -23,7 +23,7 @@ from trajkit.formats.base import (
     TableFormat,
     Unit,
 )
-from trajkit.formats.think import Thoughts
+from trajkit.formats.chat.think import Thoughts
 from trajkit.schema import Model
 
 DEFAULT_MODEL = "Qwen/Qwen3-0.6B"

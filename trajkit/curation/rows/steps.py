@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trajkit._core.address import readable
-from trajkit.curation.rows.part import RAW, PartSteps, bytes_per_step
+from trajkit.curation.rows.writers.part import RAW, PartSteps, bytes_per_step
 from trajkit.errors import StoreError
 from trajkit.formats.base import PlainText
 from trajkit.schema import Purpose

@@ -9,7 +9,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trajkit.formats.openai_rules import FUNCTION_NAME, MESSAGE_KEYS, ROW_KEYS, SPECIAL_TOKEN, slips
+from trajkit.formats.chat.openai_rules import FUNCTION_NAME, MESSAGE_KEYS, ROW_KEYS, SPECIAL_TOKEN, slips
 from trajkit.formats.validation.finding import Flaw, Severity, shown, wrong_type
 from trajkit.formats.validation.target import Target
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from trajkit._core.address import place_of
-from trajkit._core.console import count, line, plural, size
 from trajkit._core.division import Division
 from trajkit._core.files import refuse_existing, replacing
-from trajkit._core.result import Result
+from trajkit._core.output.console import count, line, plural, size
+from trajkit._core.output.result import Result
 from trajkit.errors import DataError, RequestError
-from trajkit.formats.openai_rules import ROW_KEYS
-from trajkit.formats.tokenizer import load_tokenizer
+from trajkit.formats.chat.openai_rules import ROW_KEYS
+from trajkit.formats.tokens.tokenizer import load_tokenizer
 from trajkit.formats.validation.chat_rules import n_images
 from trajkit.formats.validation.finding import Finding, Flaw, Severity, shown
 from trajkit.formats.validation.lines import BOM, Line, has_bom, read_lines

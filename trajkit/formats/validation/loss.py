@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trajkit._core.console import Cell, count, table_text
-from trajkit.formats.tokenizer import Rendered, Tokenizer, Unwritable
+from trajkit._core.output.console import Cell, count, table_text
+from trajkit.formats.tokens.tokenizer import Rendered, Tokenizer, Unwritable
 from trajkit.formats.validation.finding import Flaw, Severity
 from trajkit.formats.validation.target import Shape
 from trajkit.schema import Model

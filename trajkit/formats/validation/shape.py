@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trajkit.formats.openai_rules import ROW_KEYS
+from trajkit.formats.chat.openai_rules import ROW_KEYS
 from trajkit.formats.validation.chat_rules import (
     conversation_flaws,
     key_flaws,

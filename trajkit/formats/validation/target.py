@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Literal
 
 from trajkit.errors import RequestError
-from trajkit.formats.openai_rules import MIN_ROWS
+from trajkit.formats.chat.openai_rules import MIN_ROWS
 
 MB = 1_000_000
 

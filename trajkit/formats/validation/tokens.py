@@ -8,13 +8,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from trajkit._core.console import count, line, plural
 from trajkit._core.division import Division
 from trajkit._core.lazy import need
-from trajkit._core.result import Result
+from trajkit._core.output.console import count, line, plural
+from trajkit._core.output.result import Result
 from trajkit._core.samples import pretrained
 from trajkit.errors import RequestError
-from trajkit.formats.tokenizer import ESTIMATE, Tokenizer, load_tokenizer
+from trajkit.formats.tokens.tokenizer import ESTIMATE, Tokenizer, load_tokenizer
 from trajkit.formats.validation.file import validate
 from trajkit.formats.validation.loss import LossReport
 from trajkit.formats.validation.prices import Prices, TunableModel

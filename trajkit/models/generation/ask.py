@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trajkit.errors import RequestError
-from trajkit.formats.sampled import Sampled
+from trajkit.formats.tokens.sampled import Sampled
 
 
 class AskError(RequestError):

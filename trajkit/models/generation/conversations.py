@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict, deque
 from typing import NamedTuple
 
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 
 _MOST = 1024
 """Number of conversations to keep; the least recently used goes first."""

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from trajkit._core.console import talk
 from trajkit._core.lazy import need
+from trajkit._core.output.console import talk
 from trajkit.errors import RequestError
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.ask import AskError
-from trajkit.models.generation.call_style import call_style
 from trajkit.models.generation.conversations import Conversations
-from trajkit.models.generation.grammar import Grammars
 from trajkit.models.generation.located import fingerprint
 from trajkit.models.generation.prefix import Prefixes
+from trajkit.models.generation.tools.call_style import call_style
+from trajkit.models.generation.tools.grammar import Grammars
 from trajkit.models.generation.weights import SMALL, default_device, load_base, merged, with_adapter
 
 _ADAPTER = "trajkit_{}"

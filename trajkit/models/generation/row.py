@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from trajkit._core.lazy import need
 from trajkit.errors import ServiceError, TrajkitError
-from trajkit.formats.sampled import Sampled
+from trajkit.formats.tokens.sampled import Sampled
 from trajkit.models.generation.ask import Ask, AskError, Said, SaidToken, ToolCall
-from trajkit.models.generation.call_style import with_tools
-from trajkit.models.generation.calls import Tools, grammar_of, read_calls, tools_of
-from trajkit.models.generation.grammar import Constraint, unenforceable
 from trajkit.models.generation.model import LocalModel, Voice
 from trajkit.models.generation.text_stream import TextStream, first_of, sure_length
+from trajkit.models.generation.tools.call_style import with_tools
+from trajkit.models.generation.tools.calls import Tools, grammar_of, read_calls, tools_of
+from trajkit.models.generation.tools.grammar import Constraint, unenforceable
 
 
 class Row:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from trajkit._core.lazy import need
 from trajkit.errors import TrajkitError
-from trajkit.formats.chat_request import Refusal, request_of
+from trajkit.formats.chat.request import Refusal, request_of
 from trajkit.models.generation.ask import Ask, Said
 from trajkit.models.generation.batcher import Batcher
 from trajkit.models.serving.chat_answer import Answer

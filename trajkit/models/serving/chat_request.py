@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from trajkit.errors import RequestError, TrajkitError
-from trajkit.formats.chat_request import Part, Refusal, ResponseFormat, Wire
+from trajkit.formats.chat.request import Part, Refusal, ResponseFormat, Wire
 from trajkit.models.generation.ask import Ask, AskError
 
 _STRIDE = 0x9E3779B97F4A7C15  # the golden ratio as a fraction of 2**64: seeds that are far apart

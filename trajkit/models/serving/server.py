@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from trajkit._core.console import talk
 from trajkit._core.lazy import need
-from trajkit._core.loop import told_to_end
-from trajkit._core.result import Running
+from trajkit._core.output.console import talk
+from trajkit._core.output.result import Running
+from trajkit._core.process.loop import told_to_end
 from trajkit.errors import StackError
 from trajkit.models.generation.batcher import Batcher
 from trajkit.models.generation.generate import SIDE_BY_SIDE

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from trajkit.rollouts.recorder.chains import Chains
-from trajkit.rollouts.recorder.chat import ChatReader
+from trajkit.rollouts.recorder.calls.chains import Chains
+from trajkit.rollouts.recorder.calls.chat import ChatReader
+from trajkit.rollouts.recorder.calls.reading import Call, read_call
+from trajkit.rollouts.recorder.calls.responses import ResponsesReader
 from trajkit.rollouts.recorder.journal import JournalReader, Record
 from trajkit.rollouts.recorder.notes import Notes
-from trajkit.rollouts.recorder.reading import Call, read_call
-from trajkit.rollouts.recorder.responses import ResponsesReader
 from trajkit.rollouts.recorder.shared import Difference, Lane
 from trajkit.schema import Episode, Message, Outcome, Transition, kept
 from trajkit.schema.episode import MetricValue

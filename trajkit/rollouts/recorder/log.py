@@ -24,8 +24,8 @@ import trajkit
 from trajkit._core.ids import time_of, uuid7
 from trajkit._core.secrets import hidden
 from trajkit.errors import StoreError
+from trajkit.rollouts.recorder.calls.reading import put_together
 from trajkit.rollouts.recorder.journal import Journal, append_late, journal_path
-from trajkit.rollouts.recorder.reading import put_together
 from trajkit.rollouts.recorder.secret import may_have_secrets, without_keys, without_secrets
 from trajkit.rollouts.recorder.shared import Lane
 

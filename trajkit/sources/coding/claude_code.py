@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit.formats.chat_conversation import conversation_of
-from trajkit.formats.document import BadDocument, object_at, part_of, shown
+from trajkit.formats.chat.conversation import conversation_of
+from trajkit.formats.reading.document import BadDocument, object_at, part_of, shown
 from trajkit.schema import Message, ToolResultBlock
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call, Session, found_of, known_types

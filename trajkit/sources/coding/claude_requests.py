@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from trajkit.formats.chat_conversation import conversation_of, tools_of
-from trajkit.formats.document import part_of
+from trajkit.formats.chat.conversation import conversation_of, tools_of
+from trajkit.formats.reading.document import part_of
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call

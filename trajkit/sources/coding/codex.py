@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trajkit.formats.document import BadDocument, objects_at, part_of, shown, text_at
-from trajkit.formats.response_items import item_of
+from trajkit.formats.chat.response_items import item_of
+from trajkit.formats.reading.document import BadDocument, objects_at, part_of, shown, text_at
 from trajkit.schema import Message, Role, ToolCallBlock
 from trajkit.schema.content import message
 from trajkit.sources.calls import Call, Session, found_of, known_types

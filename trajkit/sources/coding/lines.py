@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajkit.errors import DataError, RequestError
-from trajkit.formats.document import BadDocument, object_at, shown
+from trajkit.formats.reading.document import BadDocument, object_at, shown
 from trajkit.sources.files.texts import lines_of, opened, value_of
 from trajkit.sources.files.walk import files_under, shown_path
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from trajkit.errors import RequestError
-from trajkit.formats.chat_conversation import conversation_of
-from trajkit.formats.document import BadDocument, object_at, part_of
+from trajkit.formats.chat.conversation import conversation_of
+from trajkit.formats.reading.document import BadDocument, object_at, part_of
 from trajkit.schema import Message
 from trajkit.sources.calls import Call, Session, found_by
 from trajkit.sources.coding.lines import (

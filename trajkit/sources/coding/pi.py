@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trajkit.formats.chat_conversation import conversation_of
-from trajkit.formats.document import BadDocument, objects_at, part_of, shown, text_at
+from trajkit.formats.chat.conversation import conversation_of
+from trajkit.formats.reading.document import BadDocument, objects_at, part_of, shown, text_at
 from trajkit.schema import Message
 from trajkit.sources.calls import Call, Session, found_of, known_types
 from trajkit.sources.coding.lines import (

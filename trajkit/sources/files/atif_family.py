@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit.formats.atif_parts import refuse_outside
-from trajkit.formats.document import BadDocument, object_at, shown
+from trajkit.formats.reading.atif_parts import refuse_outside
+from trajkit.formats.reading.document import BadDocument, object_at, shown
 from trajkit.sources.files.texts import read_json
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trajkit.formats.atif_rows import Rows
-from trajkit.formats.document import BadDocument, Reading
+from trajkit.formats.reading.atif_rows import Rows
+from trajkit.formats.reading.document import BadDocument, Reading
 from trajkit.formats.sts import is_sts, read_sts
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
 from trajkit.sources.files.known import kind_named, kind_of

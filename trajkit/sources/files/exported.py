@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trajkit.formats.document import BadDocument, object_at, shown
+from trajkit.formats.reading.document import BadDocument, object_at, shown
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
 from trajkit.sources.files.texts import json_of, lines_of, opened, value_of
 from trajkit.sources.files.walk import files_under, shown_path

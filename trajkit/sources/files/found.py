@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trajkit.formats.atif_rows import Rows
 from trajkit.formats.base import Problem
-from trajkit.formats.document import Reading
+from trajkit.formats.reading.atif_rows import Rows
+from trajkit.formats.reading.document import Reading
 
 MOST_BYTES = 100_000_000
 """The largest document that is read, as it is in memory whole: a file, a line, or what a zip file holds."""

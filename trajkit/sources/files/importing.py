@@ -27,8 +27,8 @@ from trajkit.sources.files.runs import runs
 from trajkit.sources.files.share import ALL, Share, shares
 from trajkit.sources.files.walk import linked_folders, shown_path
 from trajkit.sources.wish import Wish
-from trajkit.store.spool import Spool
 from trajkit.store.writer import StoreWriter
+from trajkit.store.writing.spool import Spool
 
 __all__ = ["Imported", "Wish", "import_files", "read_shards"]
 

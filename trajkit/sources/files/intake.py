@@ -13,10 +13,10 @@ from typing import Any
 
 import trajkit
 from trajkit.errors import DataError, NothingMatched, RequestError
-from trajkit.formats.atif_rows import Rows
 from trajkit.formats.base import Problem
-from trajkit.formats.document import BadDocument, Reading, renamed, shown
-from trajkit.formats.sanity import NO_STEPS, problems
+from trajkit.formats.reading.atif_rows import Rows
+from trajkit.formats.reading.document import BadDocument, Reading, renamed, shown
+from trajkit.formats.reading.sanity import NO_STEPS, problems
 from trajkit.schema import (
     Episode,
     Left,

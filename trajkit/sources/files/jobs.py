@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trajkit.formats import benchflow, harbor
-from trajkit.formats.document import BadDocument, Reading, object_at, shown
+from trajkit.formats.reading import benchflow, harbor
+from trajkit.formats.reading.document import BadDocument, Reading, object_at, shown
 from trajkit.sources.files.atif_family import family
 from trajkit.sources.files.found import MOST_BYTES, Found
 from trajkit.sources.files.texts import lines_of, opened, read_json, read_whole, value_of

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 from trajkit.errors import RequestError, TrajkitError
 from trajkit.formats import format_named
 from trajkit.formats.adp import is_adp, read_adp
-from trajkit.formats.alpaca_read import is_alpaca, read_alpaca
-from trajkit.formats.atif_read import is_atif, read_atif
-from trajkit.formats.atif_rows import Rows, usual_rows
 from trajkit.formats.base import EpisodeFormat
-from trajkit.formats.document import BadDocument, Reading, shown
 from trajkit.formats.hf_messages import is_hf_messages, read_hf_messages
 from trajkit.formats.openai_chat import is_openai_chat, read_openai_chat
-from trajkit.formats.preference_read import is_preference, read_preference
-from trajkit.formats.sharegpt_read import is_sharegpt, read_sharegpt
+from trajkit.formats.reading.alpaca import is_alpaca, read_alpaca
+from trajkit.formats.reading.atif import is_atif, read_atif
+from trajkit.formats.reading.atif_rows import Rows, usual_rows
+from trajkit.formats.reading.document import BadDocument, Reading, shown
+from trajkit.formats.reading.preference import is_preference, read_preference
+from trajkit.formats.reading.sharegpt import is_sharegpt, read_sharegpt
 from trajkit.schema import Episode
 from trajkit.schema.base import JsonObject
 from trajkit.sources.catalog import source_names

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trajkit.formats.document import BadDocument, object_at
-from trajkit.formats.inspect import error_of, is_inspect, read_sample
+from trajkit.formats.reading.document import BadDocument, object_at
+from trajkit.formats.reading.inspect import error_of, is_inspect, read_sample
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
 from trajkit.sources.files.texts import json_of, opened, read_whole
 from trajkit.sources.files.walk import files_under, shown_path

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trajkit.errors import RequestError
-from trajkit.formats import benchflow, harbor
-from trajkit.formats.document import BadDocument
-from trajkit.formats.inspect import is_inspect
-from trajkit.formats.preference_read import SIDES
+from trajkit.formats.reading import benchflow, harbor
+from trajkit.formats.reading.document import BadDocument
+from trajkit.formats.reading.inspect import is_inspect
+from trajkit.formats.reading.preference import SIDES
 from trajkit.formats.sts import is_sts
 from trajkit.sources.files.documents import LINES
 from trajkit.sources.files.jobs import DEPTH, RESULT

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from trajkit.formats.balrog import COLUMNS, is_run, read_run
-from trajkit.formats.document import BadDocument, object_at, shown
+from trajkit.formats.reading.balrog import COLUMNS, is_run, read_run
+from trajkit.formats.reading.document import BadDocument, object_at, shown
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
 from trajkit.sources.files.texts import read_json, read_whole
 from trajkit.sources.files.walk import files_under, shown_path

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from trajkit.formats.document import BadDocument
+from trajkit.formats.reading.document import BadDocument
 from trajkit.sources.files.documents import LINES, line_document
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.importing import found_at, is_url

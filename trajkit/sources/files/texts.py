@@ -14,7 +14,7 @@ from pydantic_core import from_json
 
 from trajkit._core.outside import regular_file
 from trajkit.errors import DataError
-from trajkit.formats.document import BadDocument, shown
+from trajkit.formats.reading.document import BadDocument, shown
 from trajkit.sources.files.found import MOST_BYTES
 
 _BOM = b"\xef\xbb\xbf"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trajkit.errors import RequestError
-from trajkit.formats.document import BadDocument, shown
+from trajkit.formats.reading.document import BadDocument, shown
 from trajkit.sources.calls import Gathered
 from trajkit.sources.files.exported import rows_under
 from trajkit.sources.files.found import Found, Unread

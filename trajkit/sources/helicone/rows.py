@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trajkit.formats.document import time_at
+from trajkit.formats.reading.document import time_at
 from trajkit.sources.calls import NO_SESSION, Call, Score, Session
 from trajkit.sources.exchange import exchange_of
 from trajkit.sources.files.exported import nested, nested_object

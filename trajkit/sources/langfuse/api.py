@@ -9,7 +9,7 @@ from typing import Any
 
 from trajkit._core.settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError
-from trajkit.formats.document import time_at
+from trajkit.formats.reading.document import time_at
 from trajkit.sources.langfuse.rows import OBSERVATION, SCORE, TRACE
 from trajkit.sources.web import Web, basic
 

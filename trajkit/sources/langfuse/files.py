@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trajkit.errors import RequestError
-from trajkit.formats.document import BadDocument, shown
+from trajkit.formats.reading.document import BadDocument, shown
 from trajkit.sources.files.exported import SUFFIXES, rows_in, suffix_of
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import read_json

@@ -11,9 +11,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from trajkit.formats.atif_parts import compact
-from trajkit.formats.chat_conversation import tools_of
-from trajkit.formats.document import BadDocument, text_at, time_at
+from trajkit.formats.chat.conversation import tools_of
+from trajkit.formats.reading.atif_parts import compact
+from trajkit.formats.reading.document import BadDocument, text_at, time_at
 from trajkit.schema import Role
 from trajkit.schema.content import message
 from trajkit.sources.calls import CUT_TEXT, Call, Score, Session

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trajkit.errors import RequestError
-from trajkit.formats.document import BadDocument, shown
+from trajkit.formats.reading.document import BadDocument, shown
 from trajkit.sources.calls import Gathered
 from trajkit.sources.files.exported import rows_under
 from trajkit.sources.files.found import Found, Unread

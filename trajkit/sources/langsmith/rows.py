@@ -12,8 +12,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from trajkit.formats.chat_conversation import tools_of
-from trajkit.formats.document import BadDocument, text_at, time_at
+from trajkit.formats.chat.conversation import tools_of
+from trajkit.formats.reading.document import BadDocument, text_at, time_at
 from trajkit.sources.calls import Call, Score, Session
 from trajkit.sources.exchange import exchange_of
 from trajkit.sources.files.exported import nested, nested_object

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from trajkit.errors import RequestError
-from trajkit.formats.document import BadDocument
+from trajkit.formats.reading.document import BadDocument
 from trajkit.sources.calls import Gathered, Session, found_by
 from trajkit.sources.files.exported import rows_under
 from trajkit.sources.files.found import Found, Unread

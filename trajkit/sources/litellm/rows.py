@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trajkit.formats.document import BadDocument, object_at, shown, text_at, time_at
+from trajkit.formats.reading.document import BadDocument, object_at, shown, text_at, time_at
 from trajkit.schema import Message, Role
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import CUT_TEXT, NO_SESSION, Call, Session

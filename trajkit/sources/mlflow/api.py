@@ -8,7 +8,7 @@ from typing import Any
 
 from trajkit._core.settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError
-from trajkit.formats.document import objects_at
+from trajkit.formats.reading.document import objects_at
 from trajkit.sources.calls import Gathered
 from trajkit.sources.mlflow.rows import SESSION, Trace, trace_of_api
 from trajkit.sources.mlflow.tables import Group

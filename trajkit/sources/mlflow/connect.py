@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from trajkit.errors import RequestError
-from trajkit.formats.document import BadDocument
+from trajkit.formats.reading.document import BadDocument
 from trajkit.sources.calls import NO_CALL, found_by
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.mlflow import api, tables

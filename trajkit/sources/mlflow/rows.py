@@ -14,8 +14,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from trajkit.formats.chat_conversation import conversation_of, tools_of
-from trajkit.formats.document import (
+from trajkit.formats.chat.conversation import conversation_of, tools_of
+from trajkit.formats.reading.document import (
     BadDocument,
     known_time_at,
     object_at,

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from trajkit.errors import RequestError
-from trajkit.formats.document import BadDocument, object_at, shown
+from trajkit.formats.reading.document import BadDocument, object_at, shown
 from trajkit.sources.mlflow.rows import SESSION, Trace
 from trajkit.sources.sqlite_file import check_columns, columns_of, database, json_cell
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trajkit.formats.document import BadDocument, objects_at, shown
+from trajkit.formats.reading.document import BadDocument, objects_at, shown
 from trajkit.sources.calls import Gathered, found_by
 from trajkit.sources.files.documents import LINES
 from trajkit.sources.files.exported import first_rows, rows_under

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trajkit.formats.atif_parts import compact
-from trajkit.formats.chat_conversation import conversation_of, tools_of
-from trajkit.formats.document import part_of, time_at
-from trajkit.formats.response_items import conversation_of_items
+from trajkit.formats.chat.conversation import conversation_of, tools_of
+from trajkit.formats.chat.response_items import conversation_of_items
+from trajkit.formats.reading.atif_parts import compact
+from trajkit.formats.reading.document import part_of, time_at
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import NO_SESSION, Call, Session

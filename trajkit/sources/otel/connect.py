@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trajkit.errors import RequestError
-from trajkit.formats.document import BadDocument
+from trajkit.formats.reading.document import BadDocument
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import json_of, lines_of, opened, read_whole, value_of
 from trajkit.sources.files.walk import files_under, shown_path

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from trajkit._core.lazy import need
-from trajkit.formats.document import BadDocument, object_at, objects_at, part_of, shown
+from trajkit.formats.reading.document import BadDocument, object_at, objects_at, part_of, shown
 from trajkit.schema.base import JsonObject
 
 TRACES = "resourceSpans"

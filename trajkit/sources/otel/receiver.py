@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
-from trajkit._core.console import Meter, line, plural, talk
 from trajkit._core.lazy import need
 from trajkit._core.lock import locked
-from trajkit._core.loop import told_to_end
-from trajkit._core.result import Running
+from trajkit._core.output.console import Meter, line, plural, talk
+from trajkit._core.output.result import Running
+from trajkit._core.process.loop import told_to_end
 from trajkit.errors import StoreError
-from trajkit.formats.document import BadDocument
+from trajkit.formats.reading.document import BadDocument
 from trajkit.schema.base import JsonObject
 from trajkit.sources.files.found import MOST_BYTES
 from trajkit.sources.files.texts import json_of

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from trajkit.formats.document import BadDocument, shown
+from trajkit.formats.reading.document import BadDocument, shown
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Gathered, Session, found_by, known_types
 from trajkit.sources.files.found import Found, Unread

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trajkit.errors import RequestError, ServiceError
-from trajkit.formats.document import object_at
+from trajkit.formats.reading.document import object_at
 from trajkit.sources.calls import Gathered
 from trajkit.sources.phoenix.rows import Group, latest, number_of_id
 from trajkit.sources.web import Web, bearer, told

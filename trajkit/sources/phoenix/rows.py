@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from trajkit.formats.document import BadDocument, known_time_at, objects_at, part_of, text_at
+from trajkit.formats.reading.document import BadDocument, known_time_at, objects_at, part_of, text_at
 from trajkit.sources.calls import Score, Session
 from trajkit.sources.spans.session import session_of
 from trajkit.sources.spans.span import Span, SpanEvent, flat, number_of, text_of

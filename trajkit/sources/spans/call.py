@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trajkit.formats.chat_conversation import conversation_of, tools_of
-from trajkit.formats.document import BadDocument, shown
+from trajkit.formats.chat.conversation import conversation_of, tools_of
+from trajkit.formats.reading.document import BadDocument, shown
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call
 from trajkit.sources.spans.span import Span, SpanEvent, flat, listed, number_of, text_of

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit.formats.document import BadDocument, object_at
+from trajkit.formats.reading.document import BadDocument, object_at
 from trajkit.sources.calls import Session, found_by
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import read_json

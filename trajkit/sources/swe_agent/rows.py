@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from trajkit.formats.chat_conversation import chat_value, conversation_of
-from trajkit.formats.document import BadDocument, object_at, objects_at, part_of, shown
-from trajkit.formats.response_items import conversation_of_items
+from trajkit.formats.chat.conversation import chat_value, conversation_of
+from trajkit.formats.chat.response_items import conversation_of_items
+from trajkit.formats.reading.document import BadDocument, object_at, objects_at, part_of, shown
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call, Score, Session

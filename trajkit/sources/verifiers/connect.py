@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from trajkit.formats.document import BadDocument, object_at
+from trajkit.formats.reading.document import BadDocument, object_at
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Session, found_by
 from trajkit.sources.files.documents import LINES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trajkit.formats.document import BadDocument, objects_at, part_of, shown
+from trajkit.formats.reading.document import BadDocument, objects_at, part_of, shown
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call, Score, Session

@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from trajkit.formats.chat_conversation import conversation_of, tools_of
-from trajkit.formats.document import BadDocument, object_at, objects_at, part_of, shown
-from trajkit.formats.turns import plain_cuts
+from trajkit.formats.chat.conversation import conversation_of, tools_of
+from trajkit.formats.chat.turns import plain_cuts
+from trajkit.formats.reading.document import BadDocument, object_at, objects_at, part_of, shown
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call, Score, Session

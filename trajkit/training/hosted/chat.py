@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
-from trajkit._core.loop import run_to_end
+from trajkit._core.process.loop import run_to_end
 from trajkit._core.secrets import hidden
 from trajkit._core.settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError
-from trajkit.formats.chat_rows import ChatWriter, Dialect
-from trajkit.formats.tokenizer import CharacterEstimate
+from trajkit.formats.chat.rows import ChatWriter, Dialect
+from trajkit.formats.tokens.tokenizer import CharacterEstimate
 from trajkit.formats.validation.target import HOSTED
-from trajkit.rollouts.calling import Caller
-from trajkit.rollouts.endpoint import Endpoint
+from trajkit.rollouts.endpoints.endpoint import Endpoint
 from trajkit.rollouts.faults import Faulty
+from trajkit.rollouts.running.calling import Caller
 from trajkit.schema import Message, ThoughtBlock, ToolCallBlock
 from trajkit.training.hosted.remote import Remote
 from trajkit.training.job import TuneJob

@@ -11,9 +11,9 @@ from trajkit._core.outside import problem_of
 from trajkit.errors import RequestError
 from trajkit.formats.validation.prices import load_prices
 from trajkit.schema.base import JsonObject
-from trajkit.training.hosted.fireworks_recipe import FireworksRecipe
+from trajkit.training.hosted.fireworks.recipe import FireworksRecipe
 from trajkit.training.hosted.service import Event, ModelFacts
-from trajkit.training.hosted.together_recipe import TogetherRecipe
+from trajkit.training.hosted.together.recipe import TogetherRecipe
 
 
 def known_facts(model: str, *warnings: str) -> ModelFacts:

@@ -9,11 +9,11 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from trajkit.curation.leak_report import LeakReport
+from trajkit.curation.leaks.report import LeakReport
 from trajkit.curation.rows.request import Overlong
 from trajkit.errors import RequestError
 from trajkit.formats.base import Unit
-from trajkit.formats.think import Thoughts
+from trajkit.formats.chat.think import Thoughts
 from trajkit.formats.validation.prices import Prices
 from trajkit.schema import Model
 from trajkit.schema.base import JsonObject, Name

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from trajkit.curation.pair_file import Pairs
 from trajkit.curation.rows.file import convert
-from trajkit.curation.rows.pairs import convert_pairs
 from trajkit.curation.rows.request import Overlong
+from trajkit.curation.rows.writers.pairs import convert_pairs
 from trajkit.errors import DataError, MissingExtra, RequestError
 from trajkit.formats.base import PreferenceFormat, SftFormat, Unit
-from trajkit.formats.think import Thoughts
-from trajkit.formats.tokenizer import ESTIMATE, load_tokenizer
+from trajkit.formats.chat.think import Thoughts
+from trajkit.formats.tokens.tokenizer import ESTIMATE, load_tokenizer
 from trajkit.formats.validation.file import Validation, validate
 from trajkit.formats.validation.finding import Severity
 from trajkit.formats.validation.loss import LossReport

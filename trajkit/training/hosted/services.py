@@ -1,4 +1,4 @@
-"""Connect to services by name. Each module has `connect(settings) -> Service`, and is imported on demand."""
+"""Connect to services by name. Each has a folder, whose `connect.py` is imported on demand."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def connect(target: str, settings: JsonObject) -> Service:
     apis = dict.fromkeys(service.api for service in HOSTED.values())
     if target not in apis:
         raise RequestError(f"no service {target!r}", hint=f"services: {', '.join(apis)}")
-    module = importlib.import_module(f"trajkit.training.hosted.{target}")
+    module = importlib.import_module(f"trajkit.training.hosted.{target}.connect")
     service: Service = module.connect(settings)
     return service

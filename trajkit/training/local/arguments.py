@@ -8,8 +8,8 @@ from typing import Any
 
 from trajkit._core.lazy import need
 from trajkit.training.local.base_model import precision
+from trajkit.training.local.outcome.reports import reporters
 from trajkit.training.local.recipe import LocalRecipe
-from trajkit.training.local.reports import reporters
 from trajkit.training.step import Step
 
 

@@ -6,24 +6,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit._core.loop import run_to_end
+from trajkit._core.process.loop import run_to_end
 from trajkit._core.seeds import as_seeds
 from trajkit._core.settings import Reservation
 from trajkit.environments import environment_info
 from trajkit.errors import RequestError, TrainingError
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.ask import Ask, Said
 from trajkit.models.generation.generate import generate
 from trajkit.models.generation.model import LocalModel
-from trajkit.rollouts.lockstep import LockStep
+from trajkit.rollouts.local.lockstep import LockStep
 from trajkit.rollouts.own_prompt import JsonMode
 from trajkit.rollouts.plan import Plan
 from trajkit.rollouts.policies import Choice, Scripted, Situation
-from trajkit.rollouts.record import RETURN_METRIC, Played
-from trajkit.rollouts.runner import play
+from trajkit.rollouts.prompts.variant import VariantOf, VariantPrompts
+from trajkit.rollouts.records.record import RETURN_METRIC, Played
+from trajkit.rollouts.records.summary import Mean, Moments
+from trajkit.rollouts.running.runner import play
 from trajkit.rollouts.seeds import derived_seed
-from trajkit.rollouts.summary import Mean, Moments
-from trajkit.rollouts.variant_prompts import VariantOf, VariantPrompts
 from trajkit.schema import Message, Purpose, Role, TextBlock
 from trajkit.training.local.recipe import PlayRecipe
 

@@ -8,32 +8,32 @@ from typing import Literal, NamedTuple
 
 from trajkit._core.lazy import need
 from trajkit._core.settings import reserved
-from trajkit.curation.leak_report import LeakReport
+from trajkit.curation.leaks.report import LeakReport
 from trajkit.curation.rows.request import Overlong
 from trajkit.errors import RequestError
 from trajkit.formats.base import Unit
-from trajkit.formats.think import Thoughts
+from trajkit.formats.chat.think import Thoughts
 from trajkit.schema import Model
 from trajkit.schema.base import JsonObject
 from trajkit.store.dataset import Dataset
 from trajkit.training.job import TuneJob, key_of
 from trajkit.training.local.base_model import Sizes, measured, settled
-from trajkit.training.local.batch import TokenRows
-from trajkit.training.local.finish import TOKENIZER
 from trajkit.training.local.optimizer import check_optimizer
-from trajkit.training.local.packing import pack_rows
+from trajkit.training.local.outcome.finish import TOKENIZER
+from trajkit.training.local.outcome.reports import check_reports
 from trajkit.training.local.play import open_stage
 from trajkit.training.local.play_store import staged
-from trajkit.training.local.preference_recipe import DpoRecipe, KtoRecipe
-from trajkit.training.local.preference_tokens import Verdicts, verdicts_of
-from trajkit.training.local.preference_trainer import EXTRA
+from trajkit.training.local.preferences.recipe import DpoRecipe, KtoRecipe
+from trajkit.training.local.preferences.tokens import Verdicts, verdicts_of
+from trajkit.training.local.preferences.trainer import EXTRA
 from trajkit.training.local.recipe import LocalRecipe, deciding
-from trajkit.training.local.replicas import check_replicas, n_replicas
-from trajkit.training.local.reports import check_reports
-from trajkit.training.local.rows import write_rows
-from trajkit.training.local.template import save_tokenizer, spelled
+from trajkit.training.local.running.replicas import check_replicas, n_replicas
 from trajkit.training.local.timing import estimated
-from trajkit.training.local.tokenised import Limit, open_tokens
+from trajkit.training.local.tokens.batch import TokenRows
+from trajkit.training.local.tokens.packing import pack_rows
+from trajkit.training.local.tokens.rows import write_rows
+from trajkit.training.local.tokens.template import save_tokenizer, spelled
+from trajkit.training.local.tokens.tokenised import Limit, open_tokens
 from trajkit.training.new_job import Written, prepared_job
 from trajkit.training.origin import origin_of
 from trajkit.training.runs import Runs

@@ -12,10 +12,10 @@ from trajkit._core.lazy import need
 from trajkit.training.estimate import Estimate
 from trajkit.training.job import JobData
 from trajkit.training.local.base_model import Sizes, precision
-from trajkit.training.local.packing import buckets, pack
 from trajkit.training.local.recipe import LocalRecipe
-from trajkit.training.local.replicas import n_replicas
+from trajkit.training.local.running.replicas import n_replicas
 from trajkit.training.local.shape import Shape, Work, forward, trained
+from trajkit.training.local.tokens.packing import buckets, pack
 from trajkit.training.local.train import threads
 
 _REACHED = (0.3, 0.9)

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 from trajkit._core.lazy import need
 from trajkit.errors import DataError
-from trajkit.rollouts.record import RETURN_METRIC
-from trajkit.rollouts.summary import Mean
+from trajkit.rollouts.records.record import RETURN_METRIC
+from trajkit.rollouts.records.summary import Mean
 from trajkit.schema import Model
 from trajkit.training.local.arguments import arguments_of, callbacks_of, mean_loss
 from trajkit.training.local.base_model import can_share, count, load_base, precision
-from trajkit.training.local.batch import TokenRows, collate
-from trajkit.training.local.pace import run_timed
-from trajkit.training.local.packing import pack_rows
 from trajkit.training.local.recipe import LocalRecipe
+from trajkit.training.local.running.pace import run_timed
+from trajkit.training.local.running.shortage import sparing
 from trajkit.training.local.sharded import begin_sharded, gathered, shard_on_cpus
-from trajkit.training.local.shortage import sparing
-from trajkit.training.local.tokenised import open_tokens
+from trajkit.training.local.tokens.batch import TokenRows, collate
+from trajkit.training.local.tokens.packing import pack_rows
+from trajkit.training.local.tokens.tokenised import open_tokens
 from trajkit.training.local.trainer import trainer_class
 from trajkit.training.step import Step
 

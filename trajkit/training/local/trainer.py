@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trajkit._core.lazy import need
-from trajkit.rollouts.record import RETURN_METRIC
-from trajkit.rollouts.summary import Mean
+from trajkit.rollouts.records.record import RETURN_METRIC
+from trajkit.rollouts.records.summary import Mean
 from trajkit.training.local.loss import weighted_loss
-from trajkit.training.local.packing import buckets
+from trajkit.training.local.tokens.packing import buckets
 
 
 @functools.cache

@@ -11,8 +11,8 @@ import numpy as np
 
 from trajkit.curation.advantages import Advantages, Attempts, Scheme, advantages
 from trajkit.errors import TrainingError
-from trajkit.formats.sampled import Sampled
-from trajkit.rollouts.record import RETURN_METRIC, Played
+from trajkit.formats.tokens.sampled import Sampled
+from trajkit.rollouts.records.record import RETURN_METRIC, Played
 from trajkit.schema import Outcome
 from trajkit.training.rl.loss import StepRow
 from trajkit.training.rl.recipe import PlayedRecipe

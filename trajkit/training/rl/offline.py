@@ -12,14 +12,14 @@ import numpy as np
 
 from trajkit._core.lazy import need
 from trajkit.errors import DataError
-from trajkit.formats.chat_request import request_of
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.chat.request import request_of
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.ask import Ask
 from trajkit.models.generation.model import LocalModel, Voice
 from trajkit.models.generation.row import allowed_tokens
 from trajkit.models.serving.chat_request import ChatRequest
-from trajkit.rollouts.player_policy import as_tool
-from trajkit.rollouts.record import RETURN_METRIC
+from trajkit.rollouts.local.player_policy import as_tool
+from trajkit.rollouts.records.record import RETURN_METRIC
 from trajkit.schema import Episode, Outcome, Purpose, Transition
 from trajkit.store.dataset import Dataset
 from trajkit.training.job import JobData

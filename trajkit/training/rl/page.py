@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajkit._core.files import write_text
-from trajkit.curation.chart import Curve, Place, curves
-from trajkit.curation.html_page import document, html_table
+from trajkit.curation.statistics.chart import Curve, Place, curves
+from trajkit.curation.statistics.html_page import document, html_table
 from trajkit.training.job import TuneJob
 from trajkit.training.runs import Runs
 

@@ -6,27 +6,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trajkit._core.loop import run_to_end
+from trajkit._core.process.loop import run_to_end
 from trajkit._core.seeds import Seeds, as_seeds
 from trajkit.environments import typed_environment
 from trajkit.environments.load import code_digest
 from trajkit.errors import RequestError
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.model import LocalModel
 from trajkit.rollouts.agent import AgentPolicy, load_agent
-from trajkit.rollouts.calling import Caller
+from trajkit.rollouts.agents.load import find_agent
+from trajkit.rollouts.agents.models import Models
 from trajkit.rollouts.decoding import Decoding
-from trajkit.rollouts.local_endpoint import LocalEndpoint
-from trajkit.rollouts.local_player import LocalPlayer
-from trajkit.rollouts.local_policy import Answering, LocalModels, LocalPolicy
-from trajkit.rollouts.models import Models
+from trajkit.rollouts.local.endpoint import LocalEndpoint
+from trajkit.rollouts.local.player import LocalPlayer
+from trajkit.rollouts.local.policy import Answering, LocalModels, LocalPolicy
 from trajkit.rollouts.plan import Plan
-from trajkit.rollouts.player import find_agent
-from trajkit.rollouts.pool import Pool
-from trajkit.rollouts.record import Played
-from trajkit.rollouts.runner import play
+from trajkit.rollouts.prompts.variant import VariantOf, VariantPrompts
+from trajkit.rollouts.records.record import Played
+from trajkit.rollouts.running.calling import Caller
+from trajkit.rollouts.running.pool import Pool
+from trajkit.rollouts.running.runner import play
 from trajkit.rollouts.seeds import derived_seed
-from trajkit.rollouts.variant_prompts import VariantOf, VariantPrompts
 from trajkit.schema import Purpose
 from trajkit.training.rl.recipe import PlayedRecipe, WorldRecipe
 

@@ -14,11 +14,11 @@ from trajkit._core.files import building_folder
 from trajkit._core.secrets import names_a_secret
 from trajkit._core.seeds import Seeds, as_seeds
 from trajkit._core.settings import Reservation, refuse_reserved, reserved
-from trajkit.curation.leak import leak
+from trajkit.curation.leaks.leak import leak
 from trajkit.environments import typed_environment
 from trajkit.environments.base import step_limit
 from trajkit.errors import RequestError
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.ask import Ask, Said
 from trajkit.models.generation.model import LocalModel
 from trajkit.models.generation.row import rows
@@ -29,12 +29,12 @@ from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.training.hosted.wire import checked_address
 from trajkit.training.job import LOCAL, TINKER, TuneJob, key_of
 from trajkit.training.local.base_model import Sizes, measured, settled
-from trajkit.training.local.finish import TOKENIZER
 from trajkit.training.local.optimizer import check_optimizer
+from trajkit.training.local.outcome.finish import TOKENIZER
+from trajkit.training.local.outcome.reports import check_reports
 from trajkit.training.local.recipe import deciding
-from trajkit.training.local.replicas import check_replicas
-from trajkit.training.local.reports import check_reports
-from trajkit.training.local.template import save_tokenizer, spelled
+from trajkit.training.local.running.replicas import check_replicas
+from trajkit.training.local.tokens.template import save_tokenizer, spelled
 from trajkit.training.new_job import begin_job, name_for, same_job
 from trajkit.training.origin import Origin, origin_of
 from trajkit.training.rl.offline import Distance, Logged

@@ -15,12 +15,12 @@ from trajkit._core.lazy import need
 from trajkit._core.settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError, TrainingError, TrajkitError
 from trajkit.formats.rl import TINKER
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.ask import Ask, AskError, Said
 from trajkit.models.generation.model import LocalModel
 from trajkit.models.generation.row import Row
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
-from trajkit.rollouts.record import Played
+from trajkit.rollouts.records.record import Played
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Text
 from trajkit.store.engine import connect

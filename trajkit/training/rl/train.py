@@ -8,16 +8,16 @@ from typing import Any
 
 from trajkit._core.lazy import need
 from trajkit.errors import TrainingError
-from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.model import LocalModel
-from trajkit.rollouts.record import RETURN_METRIC, Played
+from trajkit.rollouts.records.record import RETURN_METRIC, Played
 from trajkit.schema.base import JsonObject
 from trajkit.store.dataset import open_dataset
 from trajkit.training.local.arguments import arguments_of, mean_loss
 from trajkit.training.local.base_model import count, load_base
-from trajkit.training.local.checkpoint import last_checkpoint
-from trajkit.training.local.reports import reporters
-from trajkit.training.local.shortage import sparing
+from trajkit.training.local.outcome.reports import reporters
+from trajkit.training.local.running.checkpoint import last_checkpoint
+from trajkit.training.local.running.shortage import sparing
 from trajkit.training.local.train import Trained, set_threads
 from trajkit.training.rl.experience import Lived, lived_of
 from trajkit.training.rl.offline import Logged

@@ -10,7 +10,7 @@ from typing import Any
 
 from trajkit._core.lazy import need
 from trajkit.errors import TrainingError
-from trajkit.rollouts.record import RETURN_METRIC, Played
+from trajkit.rollouts.records.record import RETURN_METRIC, Played
 from trajkit.training.local.trainer import trainer_class as weighted_trainer
 from trajkit.training.rl.experience import Lived, experience_of, lived_of, success_of
 from trajkit.training.rl.loss import policy_loss, scored

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import trajkit
-from trajkit.rollouts.record import Played, to_episode
+from trajkit.rollouts.records.record import Played, to_episode
 from trajkit.schema import Left, LineageEntry
 from trajkit.schema.base import JsonObject
 from trajkit.store.writer import write_episodes
 from trajkit.training.job import TuneJob
-from trajkit.training.local.finish import MODEL, TOKENIZER
+from trajkit.training.local.outcome.finish import MODEL, TOKENIZER
 from trajkit.training.rl.page import write_rl_page
 from trajkit.training.rl.play import check_sources
 from trajkit.training.rl.prepare import HELD_OUT

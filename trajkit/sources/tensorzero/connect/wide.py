@@ -9,7 +9,7 @@ import pyarrow as pa
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.connect import tables
 from trajkit.sources.tensorzero.connect.dialect import INFERENCES, Dialect, columns
-from trajkit.sources.tensorzero.export.json_mode import (
+from trajkit.sources.tensorzero.export.texts.json_mode import (
     ON_IN_CONFIG,
     ON_IN_PARAMETERS,
     WIRE_PATTERN,

@@ -21,10 +21,10 @@ from trajkit.sources.question import NO_QUESTION, read_question
 from trajkit.sources.request import ExportRequest, MetricCondition
 from trajkit.sources.tensorzero.connect.database import TensorZero
 from trajkit.sources.tensorzero.export.config import ConfiguredMetric
+from trajkit.store.conditions.nameable import Names, column_name
+from trajkit.store.conditions.names import LISTS, STEP, joined
 from trajkit.store.engine import literal
 from trajkit.store.layout import TABLES, quoted
-from trajkit.store.nameable import Names, column_name
-from trajkit.store.names import LISTS, STEP, joined
 
 _TAG_COLUMNS = {"env_id": "trajkit.env", "task": "trajkit.task", "seed": "trajkit.seed"}
 _STARTED = "uuid_extract_timestamp(inference_id)"

@@ -35,18 +35,18 @@ from trajkit.sources.tensorzero.export.choose import (
     begin,
     open_workspace,
 )
-from trajkit.sources.tensorzero.export.continued import WithoutHead
 from trajkit.sources.tensorzero.export.grouping import groups_of, may_be_one
-from trajkit.sources.tensorzero.export.late import CALL_ROW, INPUT_ROW
 from trajkit.sources.tensorzero.export.pull import Pull, Pulled
 from trajkit.sources.tensorzero.export.snapshots import Snapshots
 from trajkit.sources.tensorzero.export.spool import Group
+from trajkit.sources.tensorzero.export.texts.continued import WithoutHead
+from trajkit.sources.tensorzero.export.texts.late import CALL_ROW, INPUT_ROW
 from trajkit.sources.tensorzero.export.workers import Room, Running, Workers
 from trajkit.sources.tensorzero.render.calls import Rerendering
 from trajkit.sources.tensorzero.render.snapshots import TemplateSource
 from trajkit.store.engine import interruptible, writing
-from trajkit.store.rows import Rows
 from trajkit.store.writer import StoreWriter
+from trajkit.store.writing.rows import Rows
 
 _SHOWN_UNREADABLE = 5
 

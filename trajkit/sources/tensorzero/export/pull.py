@@ -14,12 +14,17 @@ from trajkit.sources.tensorzero.connect.database import TensorZero
 from trajkit.sources.tensorzero.connect.streams import Count, Progress, aside, leave_copies, load
 from trajkit.sources.tensorzero.export.choose import Workspace
 from trajkit.sources.tensorzero.export.grouping import count_buckets
-from trajkit.sources.tensorzero.export.headless import Headless, Reading
-from trajkit.sources.tensorzero.export.heads import LONG_BYTES, LeftOut, what_to_leave_out
-from trajkit.sources.tensorzero.export.late import DESCRIBED, described, without_inputs, without_plain_prompts
-from trajkit.sources.tensorzero.export.observed import OBSERVATION, Observing
-from trajkit.sources.tensorzero.export.raw_prompts import WithoutPrompt
 from trajkit.sources.tensorzero.export.spool import Spool
+from trajkit.sources.tensorzero.export.texts.headless import Headless, Reading
+from trajkit.sources.tensorzero.export.texts.heads import LONG_BYTES, LeftOut, what_to_leave_out
+from trajkit.sources.tensorzero.export.texts.late import (
+    DESCRIBED,
+    described,
+    without_inputs,
+    without_plain_prompts,
+)
+from trajkit.sources.tensorzero.export.texts.observed import OBSERVATION, Observing
+from trajkit.sources.tensorzero.export.texts.raw_prompts import WithoutPrompt
 
 _LEAST_LEFT = 0.2
 """Least share of the texts to size buckets for, even if more of them is left out."""

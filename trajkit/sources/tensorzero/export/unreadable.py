@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from trajkit.sources.tensorzero.connect.tables import texts_of
-from trajkit.sources.tensorzero.export.late import described_again
 from trajkit.sources.tensorzero.export.spool import Group, Spool
+from trajkit.sources.tensorzero.export.texts.late import described_again
 
 pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 

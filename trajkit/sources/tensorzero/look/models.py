@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trajkit._core.result import Result
+from trajkit._core.output.result import Result
 from trajkit.schema import Model
 from trajkit.schema.base import UtcTime
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trajkit._core.console import Cell, count, line, plural, size, table_text
+from trajkit._core.output.console import Cell, count, line, plural, size, table_text
 
 if TYPE_CHECKING:
     from datetime import datetime

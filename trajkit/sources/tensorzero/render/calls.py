@@ -17,8 +17,8 @@ from trajkit.errors import ConfigError, DataError
 from trajkit.sources.tensorzero.connect import tables
 from trajkit.sources.tensorzero.connect.slot import slots_of
 from trajkit.sources.tensorzero.connect.tables import ids_as, texts_of
-from trajkit.sources.tensorzero.export.late import described
 from trajkit.sources.tensorzero.export.spool import Group, Spool
+from trajkit.sources.tensorzero.export.texts.late import described
 from trajkit.sources.tensorzero.render.snapshots import TemplateSource
 from trajkit.store.engine import literal
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from trajkit.errors import ConfigError
-from trajkit.sources.tensorzero.export.json_mode import is_prefixed
+from trajkit.sources.tensorzero.export.texts.json_mode import is_prefixed
 
 ROLES = ("system", "user", "assistant")
 """Roles that have a template of their own name."""

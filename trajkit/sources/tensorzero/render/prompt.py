@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from trajkit.sources.tensorzero.export.json_mode import with_prefix
+from trajkit.sources.tensorzero.export.texts.json_mode import with_prefix
 from trajkit.sources.tensorzero.render.config import Variant
 from trajkit.sources.tensorzero.render.engine import Engine, RenderError
 from trajkit.sources.tensorzero.render.literal import read_json

@@ -1,0 +1,1 @@
+"""What a person sees: console lines, notebook pages, and results that show themselves."""

@@ -1,0 +1,1 @@
+"""The models that `evaluate` compares, and the prompts they play."""

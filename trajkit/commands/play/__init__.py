@@ -1,0 +1,1 @@
+"""What `rollout`, `evaluate` and `rl` share: the player and its server."""

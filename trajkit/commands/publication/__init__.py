@@ -1,0 +1,1 @@
+"""What `push` shows and asks before it sends."""

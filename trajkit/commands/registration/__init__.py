@@ -1,0 +1,1 @@
+"""What `register` and `reserve` share."""

@@ -1,0 +1,1 @@
+"""What `sft`, `dpo`, `kto` and `rl` share."""

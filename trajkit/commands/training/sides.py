@@ -1,0 +1,276 @@
+"""What is learned and what measures: two stores that are named, or one that is cut in two."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trajkit._core.address import place_of
+from trajkit._core.output.console import can_ask, choose, talk
+from trajkit._core.settings import project, remembered
+from trajkit.commands.options.types import StoreLike
+from trajkit.commands.place import last_store, near, store_path
+from trajkit.errors import NothingMatched, RequestError
+
+if TYPE_CHECKING:
+    from trajkit.training.runs import Runs
+
+TRAIN, VALIDATION = "train", "val"
+"""The sides of a split that are learned and that measure."""
+FRACTION = 0.1
+"""The default share of the side that measures."""
+
+
+class Sides(NamedTuple):
+    """What is learned, and what measures it."""
+
+    train: Path
+    """The store that is learned."""
+    validation: Path | None
+    """The store that measures; None for none."""
+
+
+def learned_by(method: str, train: StoreLike | None) -> str:
+    """Where the training data is: as given, else the store or, for preferences, the pairs written last.
+
+    Raises:
+        RequestError: Nothing is given, and nothing was written here.
+    """
+    if train is not None or method == "sft":
+        return store_path(train)
+    if (last := remembered("last_pairs")) is not None:
+        talk(f"from {near(place_of(last['path']))} (last written)")
+        return str(last["path"])
+    if method == "kto":
+        return last_store()
+    raise RequestError("no --train, and no pairs were written here", hint="`trajkit pairs` writes some")
+
+
+def sides(
+    method: str,
+    train: str,
+    val: StoreLike | None,
+    fraction: float,
+    *,
+    made: list[Path],
+    is_of_one_function: bool = False,
+    function: str | None = None,
+) -> Sides:
+    """The two sides of a training, both without what was played for evaluation.
+
+    Args:
+        method: `sft` takes stores, `dpo` pairs, and `kto` both.
+        train: What is learned.
+        val: What measures. None for the side `val` of the split that `train` is a side of, where `fraction`
+            is the usual one; else it is cut off.
+        fraction: The share that is cut off; 0 for none.
+        made: Gets what is written on the way.
+        is_of_one_function: Whether the steps of one function alone are learned.
+        function: Which; None for the only one.
+
+    Raises:
+        NothingMatched: A side would be empty.
+        RequestError: There are several functions, and none is chosen.
+        StoreError: A store cannot be read.
+    """
+    from trajkit.curation.pair_file import MANIFEST_NAME
+
+    learned, measured = place_of(train), None if val is None else place_of(store_path(val))
+    are_pairs = method != "sft" and (learned / MANIFEST_NAME).is_file()
+    if method == "dpo" and not are_pairs:
+        return Sides(learned, None)  # what prepares the job refuses it
+    if measured is None and fraction == FRACTION:
+        measured = _sibling(learned)
+    if are_pairs:
+        if measured is not None or not fraction:
+            return Sides(learned, measured)
+        return _cut_pairs(learned, fraction, made)
+    if is_of_one_function:
+        learned, function = of_function(learned, function, made=made)
+        if measured is not None:
+            measured, _ = of_function(measured, function, made=made)
+    learned = _without_evaluation(learned, made)
+    if measured is not None:
+        return Sides(learned, _without_evaluation(measured, made))
+    return _cut(learned, fraction, made) if fraction else Sides(learned, None)
+
+
+@contextmanager
+def unless_used(runs: Runs) -> Iterator[list[Path]]:
+    """Stores that are made on the way to a job go again where no job came of it: a dry run leaves none.
+
+    Args:
+        runs: Where jobs are kept.
+    """
+    made: list[Path] = []
+    try:
+        yield made
+    finally:
+        here = [path.absolute() for path in made]
+        used = [job.train.store.absolute() for job in runs.all() if job.train is not None] if here else []
+        if not any(path.is_relative_to(store) for path in used for store in here):
+            for path in here:
+                shutil.rmtree(path, ignore_errors=True)
+                with suppress(OSError):  # where others are in it, it stays
+                    path.parent.rmdir()
+
+
+def _sibling(learned: Path) -> Path | None:
+    """The other side of the split, or of the cut of pairs, that something is a side of; None without one."""
+    other = learned.absolute().with_name(VALIDATION)
+    mine, theirs = _split_of(learned), _split_of(other)
+    if mine is None or mine != theirs or other == learned.absolute():
+        return None
+    talk(f"measured by {learned.with_name(VALIDATION)}, of the same split")
+    return learned.with_name(VALIDATION)
+
+
+def _split_of(path: Path) -> Any:
+    """What a store or pairs came of, where the last verb was a split; else None."""
+    from trajkit.curation.pair_file import MANIFEST_NAME as PAIRS
+    from trajkit.curation.pair_file import open_pairs
+    from trajkit.store.layout import MANIFEST_NAME
+    from trajkit.store.reader import open_store
+
+    if (path / PAIRS).is_file():
+        lineage = open_pairs(path).manifest.lineage
+    elif (path / MANIFEST_NAME).is_file():
+        lineage = open_store(path).manifest.lineage
+    else:
+        return None
+    if not lineage or lineage[-1].verb != "split" or lineage[-1].result.get("side") != path.name:
+        return None
+    return lineage[-1].parent_digest, {**lineage[-1].options, "side": None}
+
+
+def _without_evaluation(store: Path, made: list[Path]) -> Path:
+    """The store, or one of its episodes that were not played for evaluation where it has such.
+
+    Raises:
+        NothingMatched: It has no others.
+    """
+    from trajkit.curation.selection.select import select
+    from trajkit.store.reader import open_store
+    from trajkit.store.summary import summarize
+
+    opened = open_store(store)
+    if not (n_evaluation := summarize(opened).purposes.get("eval", 0)):
+        return store
+    if n_evaluation == opened.manifest.counts.n_episodes:
+        raise NothingMatched(
+            f"every episode of {store} was played for evaluation: a training takes none of them",
+            hint="--train and --val name stores with other episodes; --val-fraction cuts one in two",
+        )
+    goal = Path(project().stores) / f"sft-{opened.manifest.digest[:12]}-train"
+    if not goal.exists():
+        select(store, goal, where="purpose <> 'eval'")
+        made.append(goal)
+    episodes = "evaluation episode" if n_evaluation == 1 else "evaluation episodes"
+    talk(f"{goal}  {store} without its {n_evaluation:,} {episodes}")
+    return goal
+
+
+def _cut(train: Path, fraction: float, made: list[Path]) -> Sides:
+    """The two sides of a store, which share nothing; those of an earlier cut are taken again."""
+    from trajkit.store.reader import open_store
+
+    digest = open_store(train).manifest.digest
+    goal = Path(project().stores) / f"sft-{digest[:12]}-{fraction:g}"
+    if not goal.exists():
+        try:
+            n_dropped = _cut_into(goal, train, fraction)
+        except NothingMatched as error:
+            hint = "--val names a store that measures, --val-fraction 0 measures nothing"
+            raise NothingMatched(f"{train} cannot be cut in two: {error.message}", hint=hint) from error
+        made.append(goal)
+        talk(f"{goal}  {train}, cut by world: {1 - fraction:.0%} to learn, {fraction:.0%} to measure")
+        if n_dropped:
+            episodes = "episode" if n_dropped == 1 else "episodes"
+            talk(f"not measured: {n_dropped:,} {episodes} whose prompts are nearly those of learned ones")
+    return Sides(goal / TRAIN, goal / VALIDATION)
+
+
+def _cut_into(goal: Path, train: Path, fraction: float) -> int:
+    """Write the two sides; episodes that nearly read like learned ones leave the one that measures."""
+    from trajkit._core.files import building_folder
+    from trajkit.curation.leaks.leak import drop_leaks
+    from trajkit.curation.selection.split import split
+
+    with building_folder(goal.absolute()) as folder:
+        whole = folder / "whole"
+        split(train, whole, ratio={TRAIN: 1 - fraction, VALIDATION: fraction}, leak_free=True)
+        (whole / TRAIN).rename(folder / TRAIN)
+        clean = partial(drop_leaks, whole / VALIDATION, other=folder / TRAIN, is_train=False)
+        _, entry = clean(None)
+        if n_dropped := entry.n_episodes_in - entry.n_episodes_out:
+            clean(folder / VALIDATION)
+        else:
+            (whole / VALIDATION).rename(folder / VALIDATION)
+        shutil.rmtree(whole)
+        return n_dropped
+
+
+def _cut_pairs(train: Path, fraction: float, made: list[Path]) -> Sides:
+    """The two sides of a set of pairs; those of an earlier cut are taken again."""
+    from trajkit.curation.pair_file import open_pairs
+    from trajkit.curation.preferences.cut import cut_pairs
+
+    pairs = open_pairs(train)
+    goal = Path(project().stores) / f"pairs-{pairs.manifest.digest[:12]}-{fraction:g}"
+    if not goal.exists():
+        found = cut_pairs(pairs, goal, fraction=fraction)
+        made.append(goal)
+        words = f"{1 - fraction:.0%} of the groups to learn, {fraction:.0%} to measure"
+        talk(f"{goal}  the pairs, cut by group: {words}")
+        if found.n_parted:
+            noun = "pair" if found.n_parted == 1 else "pairs"
+            talk(f"left out: {found.n_parted:,} {noun} whose episodes came to different sides")
+    return Sides(goal / TRAIN, goal / VALIDATION)
+
+
+class OfFunction(NamedTuple):
+    """A store whose learned steps are of one function."""
+
+    store: Path
+    """Where it is; one from earlier is used again."""
+    function: str | None
+    """The function; None where the store names none."""
+
+
+def of_function(store: str | Path, wanted: str | None, *, made: list[Path]) -> OfFunction:
+    """A store whose learned steps are of one function.
+
+    Args:
+        store: Where the steps are.
+        wanted: The function; None for the only one, or to ask which where that is possible.
+        made: Gets a store that is written.
+
+    Raises:
+        RequestError: There are several, and none is chosen; or there is none of this name.
+    """
+    from trajkit.curation.masks.function import only_function
+    from trajkit.store.dataset import open_dataset
+    from trajkit.training.origin import origin_of
+
+    data = open_dataset(store)
+    functions = origin_of(data).functions
+    if wanted is None and len(functions) > 1:
+        if not can_ask():
+            raise RequestError(
+                f"{data.store.path} has steps of {len(functions)} functions: which is tuned?",
+                hint=f"--train-function NAME, of {', '.join(functions)}",
+            )
+        wanted = choose("Which function is tuned?", functions)
+    if wanted is None or functions == (wanted,):
+        return OfFunction(Path(store), wanted or (functions[0] if functions else None))
+    goal = Path(project().stores) / f"{wanted}-{data.store.manifest.digest[:12]}"
+    if not goal.exists():
+        done = only_function(store, goal, wanted)
+        made.append(goal)
+        n_steps = sum(each.n_steps for each in done.masked)
+        talk(f"{goal}  {n_steps:,} {'step' if n_steps == 1 else 'steps'} of other functions are context only")
+    return OfFunction(goal, wanted)

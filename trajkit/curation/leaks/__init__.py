@@ -1,0 +1,1 @@
+"""Compare two stores for episodes, worlds and prompts that they share."""

@@ -1,0 +1,1 @@
+"""Leave out what should not be learned: rules and the function that masks."""

@@ -1,0 +1,1 @@
+"""Preference pairs: which answers to compare, and their rows."""

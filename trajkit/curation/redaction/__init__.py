@@ -1,0 +1,1 @@
+"""Find and replace what must not be shared, column by column."""

@@ -1,0 +1,1 @@
+"""Score steps with a model or a function."""

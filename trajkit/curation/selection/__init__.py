@@ -1,0 +1,1 @@
+"""Choose episodes: by condition, group, split or content."""

@@ -1,0 +1,1 @@
+"""What is in a store: numbers, intervals, charts and pages."""

@@ -1,0 +1,1 @@
+"""A weight or an advantage for each step."""

@@ -1,0 +1,107 @@
+"""Describe the distribution of weights over the steps of a store by task, with effective sample sizes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from trajkit.curation.derive import Derivation
+from trajkit.curation.statistics.intervals import Values, effective_size
+from trajkit.schema.base import Count, Model, Text
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.float64]
+
+
+class Spread(Model):
+    """Distribution of the weights of learned steps, of one task or of all."""
+
+    task: Text | None = None
+    """`env_id/task`, or the one of both that is known; None for all together."""
+    n_episodes: Count
+    """Episodes with a step that was learned before."""
+    n_steps: Count
+    """Steps that were learned before."""
+    n_zero: Count
+    """Steps that now have the weight 0, and are only context."""
+    n_negative: Count
+    """Steps that now have a weight below 0."""
+    least: float
+    """The smallest weight."""
+    quarter: float
+    """First quartile."""
+    median: float
+    three_quarters: float
+    """Third quartile."""
+    most: float
+    """The largest weight."""
+    mean: float
+    n_effective_steps: float
+    """Effective sample size of the steps: (Σ|w|)² / Σw² (L. Kish, Survey Sampling, 1965, §11.7). A negative
+    weight counts with its size, because it changes a model as much as a positive one. 0 if all are 0."""
+    n_effective_episodes: float
+    """The same for the sums over each episode, because the steps of an attempt are not independent."""
+
+
+def spreads(derivation: Derivation, weights: str, tasks: str) -> tuple[Spread, tuple[Spread, ...]]:
+    """Return the distribution over the whole store, and by task in the order of their names.
+
+    Args:
+        derivation: The store.
+        weights: Relation of `episode_id`, `step_index` and `value`; not empty.
+        tasks: Relation of `episode_id` and `task`.
+    """
+    import numpy as np
+
+    run = derivation.connection.execute
+    names = run(
+        f"SELECT DISTINCT task FROM {weights} JOIN {tasks} USING (episode_id) ORDER BY task"
+    ).fetchall()
+    by_task: list[Spread] = []
+    values: list[Numbers] = []
+    sums: list[Numbers] = []
+    for (task,) in names:
+        found = run(
+            "SELECT value, lag(episode_id) OVER (ORDER BY episode_id, step_index) IS DISTINCT FROM "
+            f"episode_id AS is_first FROM {weights} JOIN {tasks} USING (episode_id) WHERE task = ? "
+            "ORDER BY episode_id, step_index",
+            [task],
+        ).fetchnumpy()
+        mine = np.asarray(found["value"], dtype=np.float64)
+        of_episodes = np.add.reduceat(np.abs(mine), np.flatnonzero(found["is_first"]))
+        by_task.append(_spread(task, mine, of_episodes))
+        values.append(mine)
+        sums.append(of_episodes)
+    return _spread(None, np.concatenate(values), np.concatenate(sums)), tuple(by_task)
+
+
+def _spread(task: str | None, values: Numbers, of_episodes: Numbers) -> Spread:
+    import numpy as np
+
+    least, quarter, median, three_quarters, most = (
+        float(each) for each in np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
+    )
+    return Spread(
+        task=task,
+        n_episodes=len(of_episodes),
+        n_steps=len(values),
+        n_zero=int((values == 0).sum()),
+        n_negative=int((values < 0).sum()),
+        least=least,
+        quarter=quarter,
+        median=median,
+        three_quarters=three_quarters,
+        most=most,
+        mean=math.fsum((values / len(values)).tolist()),
+        n_effective_steps=_effective(values),
+        n_effective_episodes=_effective(of_episodes),
+    )
+
+
+def _effective(values: Numbers) -> float:
+    import numpy as np
+
+    return effective_size(Values(*np.unique(np.abs(values), return_counts=True))) or 0.0

@@ -1,0 +1,1 @@
+"""The contract of an environment as checks that run against it."""

@@ -1,0 +1,1 @@
+"""Estimates with intervals: resampling, paired comparison, cost per success."""

@@ -1,0 +1,1 @@
+"""The report of an evaluation: text, Markdown, page and charts."""

@@ -1,0 +1,1 @@
+"""Chat messages as several formats share them: content parts, requests, turns, thoughts."""

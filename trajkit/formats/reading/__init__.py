@@ -1,0 +1,1 @@
+"""Read other people's training files and traces: one file per format."""

@@ -1,0 +1,1 @@
+"""What a tokenizer and a chat template do to messages."""

@@ -1,0 +1,1 @@
+"""Which files of a store go to the Hub, and how a store is restored from them."""

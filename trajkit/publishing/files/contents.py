@@ -1,0 +1,242 @@
+"""Make the files of a dataset repository: Parquet of every configuration, traces, and the record."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from trajkit._core.files import sha256_file, write_text
+from trajkit.curation.rows.file import convert
+from trajkit.errors import DataError, RequestError, StoreError
+from trajkit.publishing.files.conversations import (
+    MESSAGES,
+    SFT,
+    Conversations,
+    Rows,
+    make_rows,
+    message_fields,
+    write_conversations,
+)
+from trajkit.publishing.files.restore import restore
+from trajkit.publishing.files.shards import Shard
+from trajkit.publishing.files.tables import shared_metrics, write_tables
+from trajkit.publishing.record import RECORD, Moved, PublishedFile, PublishedStore, Record, record_text
+from trajkit.schema import Model
+from trajkit.schema.base import Count, Name
+from trajkit.store.dataset import Dataset
+from trajkit.store.reader import Store
+
+TRACES = "traces"
+"""Name of the configuration of session traces, and of its folder."""
+MOST_TRACES = 10_000
+"""The Hub's recommended limit of files in a folder."""
+
+OnProgress = Callable[[str, int, int | None], None]
+"""Called with the current phase, the amount done, and the total amount (None when unknown)."""
+
+
+class SplitRows(Model):
+    """The training rows of one split, and the steps that became none."""
+
+    split: Name
+    """Name of the split."""
+    n_rows: Count
+    """Rows of the configuration `sft`."""
+    n_moved: Count
+    """Rows that are too wide for the viewer, in separate files."""
+    format: str | None = None
+    """Format of the rows, as `trajkit convert` names it; None where there is no row."""
+    n_learned: Count
+    """Steps whose completions the rows train."""
+    left: dict[str, int] = {}
+    """Number of steps that are in no row, by reason."""
+    losses: dict[str, int] = {}
+    """Number of values that the rows cannot carry, by kind."""
+    n_evaluation_left: Count = 0
+    """Evaluation episodes that are in no row."""
+
+
+class Contents(NamedTuple):
+    """The files of a repository, except for its card."""
+
+    folder: Path
+    """Folder of the files, under the paths that they have in the repository."""
+    record: Record
+    """The record that describes them."""
+    rows: tuple[SplitRows, ...]
+    """The training rows, by split."""
+    configurations: Mapping[str, Mapping[str, str]]
+    """File pattern by split, by configuration; configurations without rows are left out. The first is the
+    default."""
+
+    @property
+    def row_format(self) -> str:
+        """Format of the training rows, the same in all splits."""
+        return next((rows.format for rows in self.rows if rows.format is not None), MESSAGES)
+
+
+def make_contents(
+    splits: Mapping[str, Store],
+    folder: Path,
+    *,
+    has_traces: bool = False,
+    on_progress: OnProgress = lambda what, n_done, n_total: None,
+) -> Contents:
+    """Write the files, and read every store back from them.
+
+    Args:
+        splits: The stores by split, already verified.
+        folder: Empty folder for the files.
+        has_traces: Also write session traces for the Hub's viewer.
+        on_progress: Called with the progress, in rows.
+
+    Raises:
+        RequestError: There are more traces than a folder of the Hub may have files.
+        DataError: A metric is a number in one split and a boolean in another.
+        StoreError: The disk is full, or the files read back with another digest.
+    """
+    if has_traces:
+        _refuse_many(splits)
+    metrics = shared_metrics(splits)
+    stores: list[PublishedStore] = []
+    shards: list[Shard] = []
+    moved: list[Moved] = []
+    n_all = sum(_n_rows(store) for store in splits.values())
+    n_done = 0
+
+    def count(n_rows: int) -> None:
+        nonlocal n_done
+        n_done += n_rows
+        on_progress("writing", n_done, n_all)
+
+    for split, store in splits.items():
+        written = write_tables(store, split, metrics, folder, on_rows=count)
+        stores.append(written.store)
+        shards += written.shards
+        for table, (n_rows, n_values) in written.n_moved.items():
+            moved.append(Moved(table=table, n_rows=n_rows, n_values=n_values))
+    on_progress("reading back", 0, len(stores))
+    _prove(stores, folder, on_progress)
+    rows, conversations = _conversations(splits, folder)
+    for each in conversations:
+        shards += [*each.shards, *each.moved]
+        if each.n_moved:
+            moved.append(Moved(table=SFT, n_rows=each.n_moved, n_values=each.n_moved))
+    if has_traces:
+        shards += list(_traces(splits, folder))
+    record = Record(stores=tuple(stores), moved=_added_up(moved), files=tuple(_files(folder, shards)))
+    write_text(folder / RECORD, record_text(record))
+    return Contents(folder, record, rows, _configurations(record, rows, has_traces))
+
+
+def contents_digest(record: Record) -> str:
+    """Return a sha256 of a repository's content: the same for the same files under the same names."""
+    lines = "".join(f"{file.path}:{file.sha256}\n" for file in sorted(record.files, key=lambda f: f.path))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def _refuse_many(splits: Mapping[str, Store]) -> None:
+    for split, store in splits.items():
+        if (n := store.manifest.counts.n_episodes) > MOST_TRACES:
+            raise RequestError(
+                f"{split} has {n:,} episodes, one trace each; a folder of the Hub takes {MOST_TRACES:,}",
+                hint="leave out --traces, or publish the traces of a selection: `trajkit select --limit`",
+            )
+
+
+def _n_rows(store: Store) -> int:
+    counts = store.manifest.counts
+    return counts.n_episodes + counts.n_steps + counts.n_feedback
+
+
+def _prove(stores: Iterable[PublishedStore], folder: Path, on_progress: OnProgress) -> None:
+    """Prove that pulling these files gives the same content."""
+    listed = list(stores)
+    for n_done, published in enumerate(listed, start=1):
+        goal = folder / f".proof-{published.split}"
+        try:
+            restore(folder, published, goal)
+        except (DataError, StoreError) as error:
+            raise StoreError(
+                f"the files written for {published.split} differ from its store: {error.message}",
+                hint="this is a bug in trajkit: please report it; nothing was published",
+            ) from error
+        finally:
+            shutil.rmtree(goal, ignore_errors=True)
+        on_progress("reading back", n_done, len(listed))
+
+
+def _conversations(
+    splits: Mapping[str, Store], folder: Path
+) -> tuple[tuple[SplitRows, ...], list[Conversations]]:
+    work = folder / ".work"
+    work.mkdir()
+    try:
+        made = make_rows(splits, work)
+        fields = message_fields(made)
+        written = [write_conversations(rows, fields, folder) for rows in made]
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return tuple(_split_summary(rows, each) for rows, each in zip(made, written, strict=True)), written
+
+
+def _split_summary(rows: Rows, written: Conversations) -> SplitRows:
+    made = rows.made
+    return SplitRows(
+        split=rows.split,
+        n_rows=written.n_rows,
+        n_moved=written.n_moved,
+        format=None if made is None else made.format,
+        n_learned=0 if made is None else made.n_learned,
+        left={} if made is None else made.left,
+        losses={} if made is None else made.losses,
+        n_evaluation_left=rows.n_evaluation_left,
+    )
+
+
+def _traces(splits: Mapping[str, Store], folder: Path) -> Iterable[Shard]:
+    for split, store in splits.items():
+        goal = folder / TRACES / split
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        convert(Dataset(store), goal, to="sts", include_eval=True)
+        yield from (Shard(path, 1) for path in sorted(goal.iterdir()))
+
+
+def _added_up(moved: Iterable[Moved]) -> tuple[Moved, ...]:
+    found: dict[str, Moved] = {}
+    for each in moved:
+        other = found.get(each.table)
+        found[each.table] = (
+            each
+            if other is None
+            else Moved(
+                table=each.table,
+                n_rows=each.n_rows + other.n_rows,
+                n_values=each.n_values + other.n_values,
+            )
+        )
+    return tuple(found.values())
+
+
+def _files(folder: Path, shards: Iterable[Shard]) -> Iterable[PublishedFile]:
+    for shard in sorted(shards, key=lambda shard: shard.path):
+        yield PublishedFile(
+            path=shard.path.relative_to(folder).as_posix(),
+            sha256=sha256_file(shard.path),
+            n_bytes=shard.path.stat().st_size,
+            n_rows=shard.n_rows,
+        )
+
+
+def _configurations(record: Record, rows: Iterable[SplitRows], has_traces: bool) -> dict[str, dict[str, str]]:
+    found = {SFT: {each.split: f"{SFT}/{each.split}-*.parquet" for each in rows if each.n_rows}}
+    for table in ("episodes", "steps", "feedback"):
+        found[table] = {
+            store.split: f"{table}/{store.split}-*.parquet" for store in record.stores if table in store.files
+        }
+    if has_traces:
+        found[TRACES] = {store.split: f"{TRACES}/{store.split}/*.jsonl" for store in record.stores}
+    return {name: patterns for name, patterns in found.items() if patterns}

@@ -1,0 +1,1 @@
+"""Players that are not a policy of trajkit: an agent's code, a demonstration, a person."""

@@ -1,0 +1,1 @@
+"""Play through an OpenAI-compatible address."""

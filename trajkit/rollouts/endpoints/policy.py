@@ -1,0 +1,154 @@
+"""Use any OpenAI-compatible model as a policy, with trajkit's own prompt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field, SecretStr
+
+from trajkit.environments.base import ActionRule
+from trajkit.rollouts.endpoints.endpoint import Endpoint, Refused
+from trajkit.rollouts.own_prompt import JsonMode, Question, read_action
+from trajkit.rollouts.plan import Plan
+from trajkit.rollouts.policies import Choice, Scripted, Situation
+from trajkit.rollouts.prompts.settings import settings_of
+from trajkit.rollouts.running.calling import Caller
+from trajkit.rollouts.seeds import derived_seed
+from trajkit.schema import Model
+
+
+class EndpointSettings(Model):
+    """Settings of `--policy-set` with `--policy openai`."""
+
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    """Sampling temperature; None leaves it to the server."""
+    max_tokens: Annotated[int, Field(ge=1)] = 1024
+    """Most tokens of an answer."""
+    json_mode: JsonMode = JsonMode.AUTO
+    """How the server constrains the answer to a readable form."""
+    thinking: bool = False
+    """Ask for a few sentences of reasoning before the action."""
+    tokens: bool = False
+    """Request token ids and log-probabilities from the server, which vLLM and `trajkit serve` return.
+    Completions are then sampled at temperature 1, where none is set, and top-p 1."""
+
+
+def read_settings(settings: Mapping[str, str]) -> EndpointSettings:
+    """Parse the settings.
+
+    Raises:
+        RequestError: A setting is unknown, or its value is invalid.
+    """
+    return settings_of("openai", EndpointSettings, settings)
+
+
+class EndpointPolicy(Scripted):
+    """Asks one model for every action. Keeps nothing between steps; must be closed.
+
+    Args:
+        url: Address of the server with its version, such as `https://api.openai.com/v1`.
+        model: The model's name there.
+        key: The server's key; None for a server without keys.
+        plan: Seeds and history.
+        caller: Sends the requests, with the limits of the run.
+        rule: The environment's rule for answers; None when the legal actions depend on the state.
+        settings: Sampling, and the form of the answer.
+
+    Raises:
+        RequestError: The URL is invalid, or OpenAI's own and there is no key.
+        MissingExtra: The package `openai` is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        key: SecretStr | None,
+        plan: Plan,
+        caller: Caller,
+        *,
+        rule: ActionRule | None = None,
+        settings: EndpointSettings | None = None,
+    ) -> None:
+        self._endpoint = Endpoint(url, key, caller, model=model)
+        self._plan = plan
+        self._rule = rule
+        self.settings = settings or EndpointSettings()
+        self._dialect = _Dialect(self.settings.json_mode)
+
+    async def act(self, situation: Situation) -> Choice:
+        """Call the model; repeat the call in another form when the server refuses an option of it."""
+        question = Question.of(
+            situation, self._rule, history=self._plan.history, thinking=self.settings.thinking
+        )
+        while True:
+            dialect = self._dialect
+            try:
+                done = await self._endpoint.complete(self._arguments(question, dialect))
+            except Refused as refusal:
+                if dialect == self._dialect:  # otherwise another episode has already changed it
+                    if (plainer := dialect.without(refusal)) is None:
+                        raise
+                    self._dialect = plainer
+                continue
+            return Choice(read_action(done.answer.raw, question.actions, dialect.json_mode), done.answer)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._endpoint.close()
+
+    def _arguments(self, question: Question, dialect: _Dialect) -> dict[str, Any]:
+        situation, settings = question.situation, self.settings
+        arguments: dict[str, Any] = {
+            "messages": question.messages(is_json=dialect.json_mode != JsonMode.OFF),
+            dialect.limit_name: settings.max_tokens,
+        }
+        if settings.temperature is not None:
+            arguments["temperature"] = settings.temperature
+        if settings.tokens:
+            arguments.setdefault("temperature", 1)
+            arguments |= {"top_p": 1, "logprobs": True, "extra_body": {"return_token_ids": True}}
+        if dialect.sends_seed:
+            job = situation.job
+            arguments["seed"] = derived_seed(
+                "inference", self._plan.run_seed, job.task, job.seed, situation.step_index
+            )
+        if (response_format := question.response_format(dialect.json_mode)) is not None:
+            arguments["response_format"] = response_format
+        return arguments
+
+
+class _Dialect(NamedTuple):
+    """The request options that the server accepts, as far as known."""
+
+    wanted: JsonMode
+    refused: frozenset[JsonMode] = frozenset()
+    limit_name: str = "max_tokens"
+    sends_seed: bool = True
+
+    @property
+    def json_mode(self) -> JsonMode:
+        """The mode to use now."""
+        if self.wanted != JsonMode.AUTO:
+            return self.wanted
+        return next(mode for mode in _MODES if mode not in self.refused)
+
+    def without(self, refusal: Refused) -> _Dialect | None:
+        """Return the next dialect to try after a refusal; None when the refusal had another cause."""
+        if refusal.status not in (400, 422, 501):
+            return None
+        text, mode = refusal.fault.message.lower(), self.json_mode
+        if self.limit_name == "max_tokens" and "max_completion_tokens" in text:
+            return self._replace(limit_name="max_completion_tokens")
+        if self.wanted == JsonMode.AUTO and mode != JsonMode.OFF and _SAYS_FORMAT.search(text):
+            return self._replace(refused=self.refused | {mode})
+        if self.sends_seed and _SAYS_SEED.search(text):
+            return self._replace(sends_seed=False)
+        return None
+
+
+_MODES = (JsonMode.SCHEMA, JsonMode.OBJECT, JsonMode.OFF)
+_SAYS_FORMAT = re.compile(r"response.?format|json.?schema|json.?object|structured|grammar|guided")
+_SAYS_SEED = re.compile(r"\bseed\b")

@@ -1,0 +1,1 @@
+"""Play behind a TensorZero gateway: calls, rows and marks in its database."""

@@ -1,0 +1,1 @@
+"""Play with a model of this machine, in lock step."""

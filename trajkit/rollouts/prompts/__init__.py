@@ -1,0 +1,1 @@
+"""The prompts that a policy sends: of a variant or the user's own, cut to fit."""

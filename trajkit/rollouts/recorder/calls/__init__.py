@@ -1,0 +1,1 @@
+"""Read the calls that a client made: chat, responses, streams."""

@@ -1,0 +1,1 @@
+"""Write down what was played: journal, rows of a store, summary."""

@@ -1,0 +1,1 @@
+"""Run attempts side by side within limits of number, time and cost."""

@@ -1,0 +1,1 @@
+"""The language of `--where`: tokens, syntax, names, and the SQL that comes of them."""

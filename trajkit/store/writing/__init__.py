@@ -1,0 +1,1 @@
+"""Write the parts of a store: rows, spooling to disk, and checks on the way."""

@@ -1,0 +1,1 @@
+"""Fine-tuning at OpenAI and services with its API."""

@@ -1,0 +1,1 @@
+"""Train on preference pairs: recipe, tokens, losses."""

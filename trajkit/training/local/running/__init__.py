@@ -1,0 +1,1 @@
+"""Start, watch and resume the process that trains."""
