@@ -1,1 +1,18 @@
 """What every room uses: lazy imports, files, settings, ids, seeds and secrets."""
+
+__all__ = [
+    "address",
+    "division",
+    "files",
+    "ids",
+    "lazy",
+    "lock",
+    "output",
+    "outside",
+    "process",
+    "samples",
+    "secrets",
+    "seeds",
+    "settings",
+    "user_state",
+]

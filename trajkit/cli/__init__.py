@@ -1,1 +1,3 @@
 """The command line: read options, one library call, print."""
+
+__all__ = ["main"]

@@ -1,1 +1,26 @@
 """Commands that make a store from a store; they count the episodes that leave, by reason."""
+
+__all__ = [
+    "advantages",
+    "derive",
+    "difference",
+    "experience",
+    "forget",
+    "inspect",
+    "joined",
+    "keys",
+    "leaks",
+    "masks",
+    "merge",
+    "pair_file",
+    "preferences",
+    "redact",
+    "redaction",
+    "replays",
+    "reserve",
+    "rows",
+    "scores",
+    "selection",
+    "statistics",
+    "weights",
+]

@@ -15,6 +15,25 @@ from trajkit.environments.load import load, with_settings
 from trajkit.environments.settings import nearest
 from trajkit.errors import RequestError
 
+__all__ = [
+    "NO_SETTINGS",
+    "adapters",
+    "babyai",
+    "babyai_level",
+    "base",
+    "contract",
+    "environment_info",
+    "guard",
+    "known",
+    "load",
+    "make",
+    "module",
+    "quiet",
+    "settings",
+    "textworld",
+    "typed_environment",
+]
+
 _KNOWN = {info.env_id: info for info in (babyai.INFO, textworld.INFO)}
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 """An environment as it is by default."""

@@ -9,6 +9,27 @@ from typing import get_args
 from trajkit.errors import RequestError
 from trajkit.formats.base import Format
 
+__all__ = [
+    "adp",
+    "base",
+    "chat",
+    "fireworks",
+    "format_named",
+    "hf_messages",
+    "known",
+    "openai",
+    "openai_chat",
+    "reading",
+    "rl",
+    "sts",
+    "text",
+    "together",
+    "tokens",
+    "trl",
+    "validation",
+    "weighted",
+]
+
 # Place of each format, which is imported only when it is used.
 _PLACES: dict[str, str] = {
     "openai-sft": "trajkit.formats.openai:OPENAI_SFT",

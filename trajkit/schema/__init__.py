@@ -53,7 +53,13 @@ __all__ = [
     "ToolResultBlock",
     "Transition",
     "UnknownBlock",
+    "base",
+    "content",
+    "episode",
+    "feedback",
     "kept",
+    "manifest",
     "message",
     "single_precision",
+    "success",
 ]

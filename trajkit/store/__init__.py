@@ -1,1 +1,22 @@
 """Store episodes as columns on disk: write, open, verify and query a store."""
+
+__all__ = [
+    "arrow",
+    "catalog",
+    "chosen",
+    "commands",
+    "conditions",
+    "damage",
+    "dataset",
+    "digest",
+    "engine",
+    "layout",
+    "notebook",
+    "query",
+    "reader",
+    "summary",
+    "tally",
+    "view",
+    "writer",
+    "writing",
+]

@@ -1,1 +1,13 @@
 """Training jobs, on this machine or at a service."""
+
+__all__ = [
+    "hosted",
+    "job",
+    "jobs",
+    "local",
+    "origin",
+    "question",
+    "rl",
+    "runs",
+    "step",
+]

@@ -1,1 +1,3 @@
 """Play recorded episodes again and compare."""
+
+__all__ = ["replay"]

@@ -1,1 +1,3 @@
 """Score steps with a model or a function."""
+
+__all__ = ["score", "scorer"]

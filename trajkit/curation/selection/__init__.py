@@ -1,1 +1,3 @@
 """Choose episodes: by condition, group, split or content."""
+
+__all__ = ["control", "dedupe", "groups", "pool", "ratio", "select", "split"]

@@ -1,1 +1,3 @@
 """A weight or an advantage for each step."""
+
+__all__ = ["spread", "weight"]

@@ -1,1 +1,3 @@
 """The report of an evaluation: text, Markdown, page and charts."""
+
+__all__ = ["model", "object", "text"]

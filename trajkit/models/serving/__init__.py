@@ -1,1 +1,3 @@
 """Models of this machine behind an OpenAI-compatible address."""
+
+__all__ = ["chat_answer", "chat_request", "served_models", "server"]

@@ -1,1 +1,3 @@
 """The language of `--where`: tokens, syntax, names, and the SQL that comes of them."""
+
+__all__ = ["expression", "nameable", "names"]

@@ -1,1 +1,3 @@
 """Reinforcement learning on this machine: a model plays, and learns from what its actions brought."""
+
+__all__ = ["page", "prepare", "recipe", "tinker"]

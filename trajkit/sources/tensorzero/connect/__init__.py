@@ -1,1 +1,3 @@
 """One client for every TensorZero database: it streams the tables of `tables.py` as Arrow batches."""
+
+__all__ = ["database", "url"]

@@ -1,1 +1,3 @@
 """Train on preference pairs: recipe, tokens, losses."""
+
+__all__ = ["recipe"]
