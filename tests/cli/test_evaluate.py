@@ -209,6 +209,7 @@ def test_a_server_that_dies_in_the_middle_costs_no_episode_and_doubles_none(
     assert feedback.split() == ["12", "12"]
 
 
+@pytest.mark.full
 def test_a_model_that_answers_only_garbage_finishes_and_is_reported_as_such(
     own_model: Callable[[Answers], list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -374,6 +375,7 @@ def test_prompts_of_another_environment_are_not_played(
     assert "babyai_tools/tensorzero.toml is not for lighthouse" in capsys.readouterr().err
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 def test_who_learned_no_functions_prompts_plays_without(capsys: pytest.CaptureFixture[str]) -> None:
     tuned(range(5), function=None, variants=())
@@ -383,6 +385,7 @@ def test_who_learned_no_functions_prompts_plays_without(capsys: pytest.CaptureFi
     assert {step.function_name for one in open_dataset("out") for step in one.steps} == {None}
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(
     ("template", "said"),
@@ -500,6 +503,7 @@ def test_an_agent_plays_with_each_model_and_its_own_prompts(
     assert evaluated(capsys, *command, "--decoding", "greedy") == document
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("learned_from", "said"),
     [
@@ -546,6 +550,7 @@ def test_an_agent_asks_models_at_a_server_by_their_names_or_their_jobs(
         assert "job hosted (tuned) learned seed 2 of goto" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_an_agent_in_shards_is_measured_as_in_one_process(
     agent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

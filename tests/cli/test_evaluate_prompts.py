@@ -121,6 +121,7 @@ def test_the_store_is_an_evaluation_that_report_reads(
     assert "0.071" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_all_prompts_of_an_episode_count_once_together(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +142,7 @@ def test_few_groups_have_no_interval(server: Server, capsys: pytest.CaptureFixtu
     assert success["note"] == "too few groups for an interval: 4, not 10"
 
 
+@pytest.mark.full
 def test_an_answer_without_a_score_counts_for_nothing(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_dry_run_asks_nothing(server: Server, capsys: pytest.CaptureFixture[st
     assert "28 requests" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_limit_keeps_what_is_answered(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command(server, "--max-calls", "7", "--concurrency", "1", "-o", "some")) == 5
     assert "--max-calls is reached" in capsys.readouterr().err

@@ -137,6 +137,7 @@ def test_prompts_that_leak_into_an_evaluation_set_are_counted(
     assert told([str(logs), "--against", str(other)], capsys)["leaked"]["n_blocking"] == 0
 
 
+@pytest.mark.full
 def test_of_a_large_file_evenly_spread_lines_are_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +174,7 @@ def test_lines_of_a_part_have_their_right_numbers(tmp_path: Path, monkeypatch: p
     assert 50 < n_seen < 500
 
 
+@pytest.mark.full
 def test_of_a_large_folder_the_first_files_are_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +187,7 @@ def test_of_a_large_folder_the_first_files_are_read(
     assert found["estimates_of_the_whole"]["n_episodes"] == pytest.approx(200, rel=0.1)
 
 
+@pytest.mark.full
 def test_a_large_file_that_cannot_be_cut_is_read_where_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +228,7 @@ def test_a_page_that_exists_is_not_written_over(logs: Path) -> None:
     assert Path("page.html").read_text(encoding="utf-8") == "mine"
 
 
+@pytest.mark.full
 def test_the_page_fits_a_narrow_terminal(logs: Path) -> None:
     printed = seen(["inspect", logs.name], columns=80, folder=logs.parent)
     assert "\x1b[1m" in printed

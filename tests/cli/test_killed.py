@@ -80,6 +80,7 @@ def test_the_command_that_was_killed_between_two_renames_leaves_both_when_it_run
         assert entry.result["of"] == open_store(killed / "out").manifest.digest
 
 
+@pytest.mark.full
 def test_what_another_command_left_is_in_the_way_and_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

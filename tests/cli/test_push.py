@@ -321,6 +321,7 @@ sys.exit(int(options["--exit-code"]) if found else 0)
 """
 
 
+@pytest.mark.full
 def test_another_scanner_on_the_path_is_asked_too(
     standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,7 @@ def test_a_dry_run_writes_nothing_and_nobody_to_ask_is_an_error(capsys: pytest.C
     assert not Path("runs/ledger.jsonl").exists()
 
 
+@pytest.mark.full
 def test_as_json_it_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     a_job(a_store("good", an_episode("e")), model=FT)
     planned = trajkit.register(dry_run=True)
@@ -150,6 +151,7 @@ def test_as_json_it_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["registration_id"] == said["registration_id"]
 
 
+@pytest.mark.full
 def test_what_the_steps_are_of_must_be_clear(capsys: pytest.CaptureFixture[str]) -> None:
     a_job(a_store("mixed", an_episode("a"), an_episode("b", variant="baseline")), model=FT, job_id="mixed")
     assert run(["register", "--dry-run"]) == 2
@@ -174,6 +176,7 @@ def test_a_model_tuned_elsewhere_is_registered_by_its_name(capsys: pytest.Captur
     assert "baseline_tuned" in function()["variants"]
 
 
+@pytest.mark.full
 def test_a_job_at_another_address_gets_a_table_with_the_place_of_its_key() -> None:
     where = "https://api.tokenfactory.nebius.com/v1"
     remote = {"where": where, "settings": {"profile": "nebius", "base_url": where}}
@@ -183,6 +186,7 @@ def test_a_job_at_another_address_gets_a_table_with_the_place_of_its_key() -> No
     assert (provider["api_base"], provider["api_key_location"]) == (f"{where}/", "env::NEBIUS_API_KEY")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

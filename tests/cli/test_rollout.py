@@ -184,6 +184,7 @@ def test_a_model_that_is_down_ends_the_run_with_code_4(in_stack_folder, tmp_path
     assert "hint: is the model server up?" in printed.err
 
 
+@pytest.mark.full
 def test_ctrl_c_leaves_feedback_of_finished_episodes_only_and_no_store(
     in_stack_folder, ask, tmp_path_factory
 ):

@@ -97,6 +97,7 @@ def test_every_weight_is_trained_where_there_is_no_adapter(
     assert "37,088 of 37,088" in printed
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("store")
 def test_nobody_to_ask_is_an_error(base: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert sft(base) == 2

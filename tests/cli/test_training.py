@@ -86,6 +86,7 @@ def test_after_a_split_the_other_side_measures_whatever_few_groups_there_are(
     assert f"{job}/merged" in capsys.readouterr().err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n_groups", daily([2, 5], 1))
 def test_a_store_of_few_groups_is_cut_so_that_none_is_empty(
     capsys: pytest.CaptureFixture[str], n_groups: int
@@ -109,6 +110,7 @@ def test_a_store_of_one_group_cannot_be_cut_and_the_error_names_it(
     assert "--val-fraction 0" in said
 
 
+@pytest.mark.full
 def test_repeated_questions_without_seeds_are_cut_without_a_leak(capsys: pytest.CaptureFixture[str]) -> None:
     """Nine in ten questions come twice, and one customer of three asked what another did."""
     words = " ".join(f"word{n}" for n in range(60))
@@ -122,6 +124,7 @@ def test_repeated_questions_without_seeds_are_cut_without_a_leak(capsys: pytest.
     assert re.search(r"not measured: \d+ episodes? whose prompts are nearly those of learned ones", said)
 
 
+@pytest.mark.full
 def test_evaluation_episodes_of_a_named_side_are_left_out_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     """The hint of a conversion, which has --where and --include-eval, was of no use here."""
     eval_only = [conversation(n, f"measure {n}", purpose="eval") for n in range(4)]

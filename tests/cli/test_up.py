@@ -119,6 +119,7 @@ def test_down_where_nothing_is_up_is_no_failure(shell: Shell) -> None:
     assert (down.returncode, down.stdout, down.stderr) == (0, "", "nothing was up in this folder\n")
 
 
+@pytest.mark.full
 def test_the_project_file_names_configuration_and_model(shell: Shell) -> None:
     (shell.folder / "trajkit.toml").write_text('model = "openai::gpt-4.1-mini"\n')
     shell.environment["TENSORZERO_CLICKHOUSE_URL"] = "http://elsewhere:8123/tensorzero"

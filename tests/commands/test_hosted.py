@@ -29,6 +29,7 @@ def openai(folder, monkeypatch):
         yield fake
 
 
+@pytest.mark.full
 def test_nothing_is_sent_or_kept_before_a_yes(openai):
     planned = trajkit.sft_openai(model=MODEL, train="episodes", n_epochs=2, dry_run=True)
     assert planned.recipe["n_epochs"] == 2

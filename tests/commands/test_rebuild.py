@@ -106,6 +106,7 @@ def test_a_command_is_carried_out_again(name: str, capsys: Any) -> None:
         assert (again.verb, again.options, again.left) == (before.verb, before.options, before.left)
 
 
+@pytest.mark.full
 def test_a_replay_is_carried_out_again(tmp_path: Path) -> None:
     trajkit.select("sample:babyai", where="seed is not null", sample=1, output="stores/one")
     made = trajkit.replay("stores/one", only_verified=True, output="made").made
@@ -171,6 +172,7 @@ def renamed(store: Path, **options: Any) -> None:
     trajkit.rebuild(store.parent / "changed.json", output="never")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "message"),
     [

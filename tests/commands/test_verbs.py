@@ -131,6 +131,7 @@ def test_episodes_are_played_and_measured(is_under_a_loop):
         work()
 
 
+@pytest.mark.full
 def test_a_report_holds_or_raises_after_it_was_written():
     for name in ("expert", "random"):
         trajkit.rollout("babyai", task="goto", policy=name, seeds="0:3", purpose="eval", output=name)
@@ -169,6 +170,7 @@ def test_a_training_here_is_planned_and_nothing_is_kept():
         trajkit.sft_local(model="sample:tiny-base", train=SAMPLE, set={"no_such": 1}, dry_run=True)
 
 
+@pytest.mark.full
 def test_pairs_are_made_and_learned_from():
     with pytest.raises(NothingMatched):
         trajkit.pairs(SAMPLE, margin=100, no_verify=True, dry_run=True)
@@ -179,6 +181,7 @@ def test_pairs_are_made_and_learned_from():
     assert job.train.n_rows == made.report.n_pairs == 20
 
 
+@pytest.mark.full
 def test_nothing_is_published_or_asked_without_a_yes(monkeypatch):
     with pytest.raises(ServiceError, match="no token"):
         trajkit.push(SAMPLE, "me/goto")

@@ -57,6 +57,7 @@ def done(store: Store, goal: Path, **options: Any) -> Manifest:
     return manifest
 
 
+@pytest.mark.full
 def test_a_step_that_repeats_another_stays_as_context_and_is_not_learned(
     attempts: Attempts, attempt: Attempt, tmp_path: Path
 ) -> None:
@@ -384,6 +385,7 @@ def test_no_layout_and_no_thread_changes_what_is_dropped_and_every_group_is_one(
     assert found[0] == found[1]
 
 
+@pytest.mark.full
 def test_little_memory_is_enough(attempts: Attempts, attempt: Attempt, tmp_path: Path) -> None:
     store = attempts(
         [

@@ -34,6 +34,7 @@ def test_a_copy_is_the_same_with_one_more_line_of_lineage(
     verify(open_store(tmp_path / "copy"), deep=True)
 
 
+@pytest.mark.full
 def test_what_stays_is_written_in_parts_that_fit_into_memory(
     attempts: Attempts, attempt: Attempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

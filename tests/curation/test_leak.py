@@ -138,6 +138,7 @@ def a_conversation(name: str, turns: list[tuple[str, str, bool]]) -> Episode:
     return an_episode(name, seed=None, initial_state_hash=None, steps=tuple(steps))
 
 
+@pytest.mark.full
 @portions(5)
 @settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(train=st.lists(_turns, min_size=1, max_size=3), evaluation=st.lists(_turns, min_size=1, max_size=3))
@@ -186,6 +187,7 @@ def test_text_is_counted_where_both_have_seeds_and_blocks_when_it_is_strict(writ
     assert blocking(strict) == {"prompt": 1, "near_prompt": 1, "prompt_answer": 2}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seedless", ["train", "eval"])
 @pytest.mark.parametrize("missing", daily([{"seed": None}, {"env_id": None}, {"task": None}], 1))
 def test_text_blocks_where_one_side_has_no_world(
@@ -199,6 +201,7 @@ def test_text_blocks_where_one_side_has_no_world(
     assert blocking(report) == {"prompt": 1, "prompt_answer": 1}
 
 
+@pytest.mark.full
 def test_a_text_of_a_seeded_and_a_seedless_episode_blocks_and_the_others_are_counted(write: Write) -> None:
     train = [an_episode("t", texts=["a wall", "a door"]), an_episode("u", texts=["a wall"], seed=None)]
     report = compared(write, train, [an_episode("e", texts=["a wall", "a door"])])
@@ -207,6 +210,7 @@ def test_a_text_of_a_seeded_and_a_seedless_episode_blocks_and_the_others_are_cou
     assert "LEAK  2 of 2 identical prompts, of which 1 where a side has no seeds" in list(report.lines())
 
 
+@pytest.mark.full
 def test_files_and_tool_calls_are_part_of_a_text(write: Write) -> None:
     def seen(name: str, picture: str, city: str) -> Episode:
         call = {"type": "tool_call", "id": name, "name": "weather", "arguments": f'{{"city": "{city}"}}'}
@@ -222,6 +226,7 @@ def test_files_and_tool_calls_are_part_of_a_text(write: Write) -> None:
     assert blocking(compared(write, train, [seen("e", "aa", "ROME")])) == {"near_prompt": 1}
 
 
+@pytest.mark.full
 def test_a_hash_made_of_text_counts_as_text(write: Write) -> None:
     same = {"initial_state_hash": "text:abc"}
     report = compared(write, [an_episode("t", **same)], [an_episode("e", **same)])
@@ -230,12 +235,14 @@ def test_a_hash_made_of_text_counts_as_text(write: Write) -> None:
     assert blocking(report) == {"first_text": 1}
 
 
+@pytest.mark.full
 def test_an_unknown_task_is_the_same_as_an_unknown_task(write: Write) -> None:
     train, evaluation = an_episode("t", task=None, seed=3), an_episode("e", task=None, seed=3)
     assert blocking(compared(write, [train], [evaluation])) == {"world": 1}
     assert not compared(write, [train], [an_episode("e", task="goto", seed=3)]).leaks
 
 
+@pytest.mark.full
 def test_honest_babyai_training_passes_and_its_aliases_are_counted(write: Write) -> None:
     """Another seed is another world, and small worlds read alike all the same."""
     environment = make("babyai", "goto")
@@ -270,6 +277,7 @@ def test_honest_babyai_training_passes_and_its_aliases_are_counted(write: Write)
     assert list(report.lines())[-2:] == [f"aliased text: {len(aliases)} of 60", "no leak"]
 
 
+@pytest.mark.full
 def test_a_room_that_two_tasks_share_is_counted_by_its_seed(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -362,6 +370,7 @@ def test_what_cannot_be_checked_is_said(write: Write) -> None:
     ]
 
 
+@pytest.mark.full
 def test_parts_and_threads_do_not_change_the_report(write: Write, tmp_path: Path) -> None:
     texts = [f"text {n % 7}" for n in range(20)]
     train = [an_episode(f"t{n}", texts=[texts[n], texts[n - 1]], seed=None) for n in range(20)]

@@ -117,6 +117,7 @@ def test_nothing_is_masked_unasked(attempts: Attempts, tmp_path: Path) -> None:
     assert not (tmp_path / "masked").exists()
 
 
+@pytest.mark.full
 def test_of_several_reasons_the_first_in_the_documented_order_is_kept(
     attempts: Attempts, tmp_path: Path
 ) -> None:
@@ -256,6 +257,7 @@ def test_a_step_that_calls_another_agent_is_no_no_op(attempts: Attempts) -> None
     assert (count.n_matched, count.n_unjudged) == (1, 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "command",
     [["mask", "--reason", "no-op"], ["mask", "--reason", "cached"], ["weight", "--scheme", "return"]],
@@ -276,6 +278,7 @@ def test_a_step_that_is_there_twice_ends_the_command_at_once(
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.full
 def test_the_copy_is_in_the_episode_that_began_later(attempts: Attempts, tmp_path: Path) -> None:
     told = ({"inference_id": "i-0"}, {"inference_id": "i-1"})
     original = episode("z-original", steps=told)

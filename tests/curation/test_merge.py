@@ -99,6 +99,7 @@ def test_an_episode_that_differs_is_an_error_that_names_it(
     assert not (tmp_path / "merged").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("prefer", "score"), [("first", 0.1), ("last", 0.9)])
 def test_a_preference_says_whose_episode_stays(
     prefer: str, score: float, attempt: Any, write: Write, tmp_path: Path
@@ -114,6 +115,7 @@ def test_a_preference_says_whose_episode_stays(
     verify(open_store(tmp_path / "merged"), deep=True)
 
 
+@pytest.mark.full
 def test_of_three_copies_one_stays(attempt: Any, write: Write, tmp_path: Path) -> None:
     stores = [write([attempt("a", score=score)]) for score in (0.1, 0.2, 0.1)]
     merged = merge(stores, tmp_path / "merged", prefer="first")
@@ -205,6 +207,7 @@ def test_the_lineage_keeps_the_parents(attempt: Any, write: Write, tmp_path: Pat
     assert [parent["lineage"][0]["verb"] for parent in parents] == ["select", "select"]
 
 
+@pytest.mark.full
 def test_what_was_done_before_the_ways_parted_stays_the_history(
     attempt: Any, write: Write, tmp_path: Path
 ) -> None:
@@ -218,6 +221,7 @@ def test_what_was_done_before_the_ways_parted_stays_the_history(
     assert merged.lineage[0] == open_store(first).manifest.lineage[0]
 
 
+@pytest.mark.full
 def test_what_all_stores_agree_on_is_kept(attempt: Any, tmp_path: Path) -> None:
     source = {"kind": "tensorzero-clickhouse", "url": "http://here:8123/tensorzero"}
     times = [datetime(2026, 1, day, tzinfo=UTC) for day in (3, 2)]
@@ -255,6 +259,7 @@ def test_memory_does_not_grow_with_the_stores(attempt: Any, write: Write, tmp_pa
     assert peak(800) < small + 1_000_000
 
 
+@pytest.mark.full
 def test_a_merge_of_two_parts_of_each_store_keeps_its_episodes_whole(
     attempt: Any, attempts: Any, tmp_path: Path
 ) -> None:

@@ -158,6 +158,7 @@ def test_a_store_without_seeds_says_what_else_could_be_matched(attempts: Attempt
     assert "--match prompt needs no seeds" in (caught.value.hint or "")
 
 
+@pytest.mark.full
 def test_masked_answers_and_answers_that_say_the_same_are_in_no_pair(attempts: Attempts) -> None:
     thinking = (ThoughtBlock(text="hm"), TextBlock(text="I do l"))
     same = message("assistant", "").model_copy(update={"content": thinking})
@@ -243,6 +244,7 @@ def test_a_call_before_the_action_belongs_to_its_side(attempts: Attempts, tmp_pa
     assert sides(open_pairs(tmp_path / "step")) == [("a", 1, "b", 1)]
 
 
+@pytest.mark.full
 def test_another_prompt_of_the_rejected_side_is_kept_and_can_be_refused(
     attempts: Attempts, tmp_path: Path
 ) -> None:
@@ -260,6 +262,7 @@ def test_another_prompt_of_the_rejected_side_is_kept_and_can_be_refused(
     assert pairs(same.path, None, margin=0.1, same_prompt=True).report.n_pairs == 1
 
 
+@pytest.mark.full
 def test_the_same_prompt_is_paired_within_a_group_or_on_one_side_of_a_split(
     attempts: Attempts, tmp_path: Path
 ) -> None:
@@ -452,6 +455,7 @@ def test_pairs_of_babyai_are_verified_by_replaying_both_episodes(
     assert (unseen.report.n_pairs, unseen.report.n_verified) == (len(found), 0)
 
 
+@pytest.mark.full
 def test_an_episode_that_its_environment_contradicts_is_in_no_pair(
     sample: list[Episode], tmp_path: Path
 ) -> None:

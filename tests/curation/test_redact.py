@@ -116,6 +116,7 @@ def test_each_planted_kind_is_called_by_its_name(
     assert {each.kind for each in corpus} <= set(KINDS)
 
 
+@pytest.mark.full
 def test_a_second_pass_over_everything_planted_finds_nothing(
     write: Callable[[Iterable[Episode]], Path], tmp_path: Path
 ) -> None:
@@ -373,6 +374,7 @@ def test_a_long_text_of_nothing_but_candidates_takes_no_longer_than_another(piec
     assert all(span.end <= len(text) for spans in Finder().find([text]).values() for span in spans)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "piece", daily(["-----BEGIN PRIVATE KEY-----", "a.b@example-mail.com ", "[EMAIL_1] mine "], 2)
 )

@@ -90,6 +90,7 @@ def test_without_a_model_numbers_of_cards_and_accounts_are_found(
     assert scan(path, pii="none", skip=["iban"]).n_by_kind == {"credit-card": 1}
 
 
+@pytest.mark.full
 def test_a_long_text_is_read_in_pieces(model: str) -> None:
     text = "Bob goes on. " * 20_000
     spans = PiiReader(model)(text)

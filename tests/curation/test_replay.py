@@ -125,6 +125,7 @@ def test_each_value_of_a_step_is_compared(
     assert [(one.step_index, one.name, one.stored) for one in found.differences] == [(0, name, stored)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("values", "name"),
     [
@@ -305,6 +306,7 @@ def test_several_processes_and_many_parts_find_the_same(
     assert replay(store, engine=engine_named("local", 2)).replay == one
 
 
+@pytest.mark.full
 def test_an_environment_of_ones_own_is_replayed_by_its_spec(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write
 ) -> None:

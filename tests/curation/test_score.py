@@ -100,6 +100,7 @@ def test_a_step_is_scored_alone_or_with_its_episode(run: Run) -> None:
     ] * 3
 
 
+@pytest.mark.full
 def test_metrics_of_steps_that_were_there_stay(run: Run, store: Callable[..., Path]) -> None:
     steps = tuple(Transition(step_index=i, metrics={"zz": float(i), "aa": True}) for i in range(2))
     store([make_episode(0, steps=steps)])
@@ -117,6 +118,7 @@ def test_yes_and_no_make_a_boolean_metric_and_none_is_unknown(run: Run) -> None:
     assert marks() == [None, False, False, None, False, True, None, True, True, None]
 
 
+@pytest.mark.full
 def test_numbers_of_numpy_are_numbers(run: Run) -> None:
     run("import numpy as np\ndef fn(episode): return np.float32(0.5) if episode.seed else np.int64(3)\n")
     assert marks() == [3.0] + [0.5] * 9
@@ -187,6 +189,7 @@ def test_the_lineage_says_which_code_scored(run: Run) -> None:
     assert open_dataset("out").store.manifest.lineage[-1] == entry
 
 
+@pytest.mark.full
 def test_a_module_of_a_package_has_the_packages_version(run: Run, store: Callable[..., Path]) -> None:
     store([make_episode(0)])
     with pytest.raises(DataError, match="failed on 1 of 1"):
@@ -221,6 +224,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(run: Run) -> None:
     assert not list(Path(".trajkit/score").iterdir())
 
 
+@pytest.mark.full
 def test_other_code_begins_anew_and_so_does_a_new_run(run: Run) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(STOPPING)
@@ -235,6 +239,7 @@ def test_progress_is_told_in_episodes(run: Run) -> None:
     assert told == [("scoring", n, 10) for n in range(11)]
 
 
+@pytest.mark.full
 def test_what_failed_is_tried_again(run: Run) -> None:
     body = (
         "import pathlib\n"

@@ -99,6 +99,7 @@ def test_each_way_to_choose(
         assert chosen(seeds, **options) == sorted(expected)
 
 
+@pytest.mark.full
 def test_draws_keep_their_number_and_follow_the_seed(seeds: Store, chosen: Callable[..., list[str]]) -> None:
     tasks = {episode.episode_id: episode.task for episode in open_dataset(seeds.path)}
     capped = chosen(seeds, max_per_task=2, seed=3)
@@ -115,6 +116,7 @@ def test_draws_keep_their_number_and_follow_the_seed(seeds: Store, chosen: Calla
     assert set(chosen(seeds, sample=3, seed=1)) < set(chosen(seeds, sample=5, seed=1))
 
 
+@pytest.mark.full
 def test_every_episode_is_drawn_equally_often() -> None:
     first: Counter[str] = Counter()
     with connect() as connection:
@@ -129,6 +131,7 @@ def test_every_episode_is_drawn_equally_often() -> None:
     assert all(60 <= times <= 140 for times in first.values())
 
 
+@pytest.mark.full
 def test_the_best_of_n_is_the_best_of_those_drawn(attempts: Attempts, attempt: Attempt, chosen: Any) -> None:
     store = attempts([attempt(f"e{number}", score=number / 10, n_steps=1) for number in range(10)])
     of_one = [chosen(store, best_of=1, seed=seed)[0] for seed in range(4)]
@@ -254,6 +257,7 @@ def test_an_unmeasured_score_is_never_best(attempts: Attempts, attempt: Attempt,
     assert entry.left[0].n_episodes == 2
 
 
+@pytest.mark.full
 def test_equal_scores_are_told_apart_by_length_and_id(
     attempts: Attempts, attempt: Attempt, chosen: Any
 ) -> None:
@@ -458,6 +462,7 @@ def test_how_much_a_control_overlaps_with_its_selection_is_said(
     assert line.endswith(f", {len(chosen & control)} of {len(control)} {noun} in both")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ranked", [("--top", "25%"), ("--best-of", "4"), ("--where", "rank = 1")])
 def test_a_rank_among_groups_of_one_says_that_it_leaves_nothing_out(
     attempt: Callable[..., Episode],

@@ -182,6 +182,7 @@ def test_what_the_key_does_not_keep_together_is_told(write: Write) -> None:
     assert (report.n_worlds_shared, report.n_states_shared) == (4, 4)
 
 
+@pytest.mark.full
 def test_parts_order_and_threads_do_not_change_a_side(write: Write, tmp_path: Path) -> None:
     episodes = [an_episode(f"ep-{number:02}", seed=number, n_steps=number % 3) for number in range(30)]
     whole, backwards = write(episodes), write(reversed(episodes))
@@ -370,6 +371,7 @@ def test_the_command_warns_of_worlds_that_the_key_cuts(
     assert "warning: 4 initial states on more than one side" in said
 
 
+@pytest.mark.full
 def test_with_two_groups_or_more_no_side_is_empty_whatever_the_seed(write: Write) -> None:
     for n_groups in (2, 3, 18):
         store = write(an_episode(f"ep-{number}", seed=number) for number in range(n_groups))
@@ -408,6 +410,7 @@ def a_conversation(name: str, *questions: str, **fields: Any) -> Episode:
     return Episode(episode_id=name, source="test", steps=steps, **fields)
 
 
+@pytest.mark.full
 def test_what_shares_a_prompt_is_on_one_side_over_any_number_of_others(write: Write, tmp_path: Path) -> None:
     """0 and 1 share a question, 1 and 2 another one, and so on: a chain of 30 is one group."""
     chain = [a_conversation(f"chain-{n}", f"about {n}", f"about  {n + 1}!") for n in range(30)]
@@ -422,6 +425,7 @@ def test_what_shares_a_prompt_is_on_one_side_over_any_number_of_others(write: Wr
     assert report.n_texts_shared > 0
 
 
+@pytest.mark.full
 def test_a_key_that_leaks_is_said_and_joined_with_prompts_leaks_nothing(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -437,6 +441,7 @@ def test_a_key_that_leaks_is_said_and_joined_with_prompts_leaks_nothing(
     assert run([*by, "--by", "prompt", "-o", str(tmp_path / "clean")]) in (0, 1)
 
 
+@pytest.mark.full
 def test_a_world_on_two_keys_is_joined_where_a_cut_is_to_leak_nothing(write: Write, tmp_path: Path) -> None:
     """Two seeds are one initial state; an episode without a seed reads like one with a seed."""
     episodes = [

@@ -164,6 +164,7 @@ def test_the_score_is_the_return_else_the_total_reward_else_what_is_asked(write:
     assert caught.value.hint == "there are: episode_return, grade, total_reward"
 
 
+@pytest.mark.full
 def test_the_bootstrap_says_how_it_was_drawn_and_follows_its_seed(ten: Path) -> None:
     one, again, other = (stats(ten, resamples=500, seed=seed) for seed in (3, 3, 4))
     assert one.interval == "bootstrap, 500 resamples, seed 3"
@@ -181,6 +182,7 @@ def test_tokens_that_were_not_counted_are_not_zero(write: Write) -> None:
     assert (found.weights.n_tokens, found.weights.n_uncounted) == (30, 1)
 
 
+@pytest.mark.full
 def test_percentiles_are_values_that_occur(write: Write) -> None:
     found = stats(write(make_episode(n, n_steps=n) for n in range(1, 101)))
     spread = next(s for s in found.spreads if s.of == "steps of an episode")
@@ -313,6 +315,7 @@ def test_the_funnel_follows_the_lineage_to_the_trained_tokens(write: Write) -> N
     assert (found[1].left, found[2].left) == ((gone,), (bad,))
 
 
+@pytest.mark.full
 def test_the_sides_of_a_split_are_compared(write: Write) -> None:
     write([make_episode(n) for n in range(3)], "split/train")
     write([make_episode(n, outcome="failure") for n in range(3, 5)], "split/val")

@@ -165,6 +165,7 @@ def test_an_attempt_that_is_not_learned_still_says_what_a_state_is_worth(
     assert weights(tmp_path / "out") == {"a": [1.0, 1.0], "b": [0.0, 0.0]}
 
 
+@pytest.mark.full
 def test_a_critic_is_a_metric_of_steps(tmp_path: Path) -> None:
     critic = Metric(name="value", level=MetricLevel.INFERENCE, kind=FeedbackKind.FLOAT)
     valued = episode("a", rewards=(0.0, 1.0), step={"metrics": {"value": 0.5}, "truncated": True})
@@ -181,6 +182,7 @@ def test_a_critic_is_a_metric_of_steps(tmp_path: Path) -> None:
         weight(tmp_path / "gap", None, scheme="gae", critic="value")
 
 
+@pytest.mark.full
 def test_exponential_weights_are_cut_off_and_never_overflow(attempts: Attempts, tmp_path: Path) -> None:
     store = attempts([episode("a", 1.0), episode("b", 0.0)])
     weight(store.path, tmp_path / "one", scheme="exponential")
@@ -190,6 +192,7 @@ def test_exponential_weights_are_cut_off_and_never_overflow(attempts: Attempts, 
     assert weights(tmp_path / "cold") == {"a": [5.0] * 2, "b": [0.0] * 2}
 
 
+@pytest.mark.full
 def test_a_mean_is_rounded_once_in_whatever_order_the_scores_come(attempts: Attempts, tmp_path: Path) -> None:
     scores = (1e16, 1.0, -1e16)  # one by one they add up to 0 or to 1
     episodes = [episode(f"ep-{number}", score) for number, score in enumerate(scores)]
@@ -225,6 +228,7 @@ def test_a_score_to_be_kept_small_counts_negated(tmp_path: Path) -> None:
     assert weights(tmp_path / "out") == {"a": [-1.0] * 2, "b": [1.0] * 2}
 
 
+@pytest.mark.full
 def test_masked_steps_stay_masked_and_weights_of_0_are_taken_up_again(
     attempts: Attempts, tmp_path: Path
 ) -> None:
@@ -248,6 +252,7 @@ def test_a_temperature_that_leaves_nothing_is_told(attempts: Attempts) -> None:
         weight(store.path, None, scheme="exponential", temperature=1e-9)
 
 
+@pytest.mark.full
 def test_equal_returns_are_said_to_be_equal(attempts: Attempts, tmp_path: Path) -> None:
     store = attempts([episode("a", 0.1), episode("b", 0.1), episode("c", 0.1)])
     with pytest.raises(NothingMatched, match=r"every episode .* has the score 0\.1 \(3 of them\)"):

@@ -155,6 +155,7 @@ def test_merge_and_leak_are_the_same_in_any_number_of_shards(scored: Path, tmp_p
     same(expected, both(tmp_path / "shards", in_this_process(3)))
 
 
+@pytest.mark.full
 def test_a_report_of_leaks_is_the_same_in_any_number_of_shards(scored: Path, tmp_path: Path) -> None:
     noted = tmp_path / "noted"
     without_seeds = [

@@ -308,6 +308,7 @@ def test_a_java_that_is_too_old_or_broken_is_named(
     assert "Java 17" in (found.value.hint or "")
 
 
+@pytest.mark.full
 def test_an_environment_that_nobody_closed_ends_without_a_word() -> None:
     code = "from trajkit.environments import make\nworld = make('textworld', 'coin')\nworld.reset(0)"
     ended = subprocess.run(
@@ -316,6 +317,7 @@ def test_an_environment_that_nobody_closed_ends_without_a_word() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
+@pytest.mark.full
 def test_a_rollout_of_the_expert_keeps_what_was_legal_and_does_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

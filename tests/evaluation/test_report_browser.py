@@ -95,6 +95,7 @@ def page(chromium: Any, written: Path) -> Iterator[Any]:
         yield found.page
 
 
+@pytest.mark.full
 def test_axes_of_means_begin_at_zero(page: Any) -> None:
     for name in ("success", "return", "length", "generated-tokens", "input-tokens"):
         labels = page.eval_on_selector_all(

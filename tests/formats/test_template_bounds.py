@@ -61,6 +61,7 @@ def test_a_template_without_end_is_refused_in_time(tmp_path: Path, name: str) ->
     assert time.thread_time() - before < 60
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", daily(["tokens", "convert"], 1))
 def test_the_commands_refuse_one_without_a_traceback(
     tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]

@@ -97,6 +97,7 @@ def test_it_names_no_path_of_this_machine(sides: Path, repo: Path, text: str) ->
     assert str(sides.parent) not in text + record
 
 
+@pytest.mark.full
 def test_it_says_what_was_played_again(sides: Path, tmp_path: Path) -> None:
     n = len(open_dataset(sides / "val"))
     replay(sides / "val", tmp_path / "replayed", only_verified=True)

@@ -49,6 +49,7 @@ def test_each_split_comes_back_with_its_digest(sides: Path, published: Contents,
         assert manifest.digest == open_dataset(sides / store.split).store.manifest.digest
 
 
+@pytest.mark.full
 def test_the_same_stores_give_the_same_bytes(sides: Path, published: Contents, tmp_path: Path) -> None:
     assert contents(tmp_path / "again", sides).record == published.record
 
@@ -77,6 +78,7 @@ def test_rows_to_train_on_have_messages_tools_and_where_they_are_from(tmp_path: 
     assert sum(made.rows[0].left.values()) == 1
 
 
+@pytest.mark.full
 def test_rows_are_prompts_with_completions_in_every_split_where_an_answer_is_only_context(
     tmp_path: Path,
 ) -> None:
@@ -144,6 +146,7 @@ def test_values_too_wide_for_the_viewer_are_moved_counted_and_put_back(tmp_path:
     assert back.steps[0].prompt_token_ids == many
 
 
+@pytest.mark.full
 def test_splits_with_other_metrics_have_the_same_columns(tmp_path: Path) -> None:
     write_episodes(tmp_path / "train", [episode("a", metrics={"score": 1.0})], kind="test")
     write_episodes(tmp_path / "val", [episode("b", metrics={"other": True})], kind="test")

@@ -121,6 +121,7 @@ def test_a_person_sees_mission_observation_and_actions_and_types_numbers_or_text
     assert person.results() == [[1, "truncated", ["turn right", "turn left", "pick up"], scores], None]
 
 
+@pytest.mark.full
 def test_what_is_no_action_is_asked_again_and_a_question_mark_helps(terminal):
     person = terminal("babyai", "goto", "1:2")
     person.type("fly\n")
@@ -163,6 +164,7 @@ def test_many_actions_are_shown_on_demand(terminal):
     assert person.results() == ["the player stopped"]
 
 
+@pytest.mark.full
 def test_control_c_ends_it_at_once(terminal):
     person = terminal("rooms:Room", "default", "5:9")
     person.wait_for("action> ")

@@ -57,6 +57,7 @@ def what(episode: Episode) -> object:
     return (episode.origin or {})["policy"], episode.task, episode.seed, episode.metrics, steps
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n_kills", daily((2, 8, 20), 1))
 def test_a_run_killed_again_and_again_comes_to_what_an_undisturbed_one_comes_to(
     folder: Path, n_kills: int
@@ -283,6 +284,7 @@ def test_a_run_that_is_being_played_refuses_to_be_played_twice(folder: Path) -> 
         play(made)
 
 
+@pytest.mark.full
 def test_a_full_disk_stops_the_run_and_the_same_command_goes_on(folder: Path) -> None:
     # a limit on the size of a file makes writes fail for real, in a process of its own
     script = (
@@ -312,6 +314,7 @@ def test_a_full_disk_stops_the_run_and_the_same_command_goes_on(folder: Path) ->
     assert len(play(session())) == 6 - int(n_played)
 
 
+@pytest.mark.full
 def test_a_long_journal_is_read_in_little_memory(folder: Path) -> None:
     """Heads alone are read: what an episode says takes no memory until the store is written."""
     import tracemalloc

@@ -201,6 +201,7 @@ def test_a_model_that_fails_ends_episodes_as_errors_without_feedback(mode, kind,
     assert n == "0"
 
 
+@pytest.mark.full
 def test_a_model_that_never_answers_is_a_timeout(failing, play_options):
     began = time.monotonic()
     (one,) = play_options(config_file=failing("hang"), seeds="0:1", retries=1, timeout_s=0.5)
@@ -219,6 +220,7 @@ def test_a_failure_that_passes_is_tried_again(mode, failing, play_options):
     assert (one.outcome, one.fault) == (Outcome.SUCCESS, None)
 
 
+@pytest.mark.full
 def test_a_model_that_asks_for_fewer_requests_gets_fewer_and_then_as_many_as_before(failing, in_stack_folder):
     """Every eighth answer is a 429; the gateway reports it as a 500 with the provider's words."""
     session = prepare(

@@ -49,6 +49,7 @@ def test_abandoned_episodes_are_left_out_and_counted_by_their_reason(rows: Any, 
     assert left(tally) == {"abandoned: killed": (2, 4), "abandoned: server error": (1, 2)}
 
 
+@pytest.mark.full
 def test_an_abandoned_episode_whose_feedback_was_logged_whole_is_left_out_of_a_metrics_export_too(
     rows: Any, run: Any
 ) -> None:
@@ -59,6 +60,7 @@ def test_an_abandoned_episode_whose_feedback_was_logged_whole_is_left_out_of_a_m
     assert set(episodes) == {again}
 
 
+@pytest.mark.full
 def test_they_come_along_on_request_and_from_there_the_same_holds_for_the_store(
     rows: Any, run: Any, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def late(rows: Any, hours: float = 48) -> str:
 _numbers = itertools.count()
 
 
+@pytest.mark.full
 def test_only_what_is_new_or_scored_anew_or_went_on_comes(rows: Any, exported: Any) -> None:
     same, scored, went_on = rows.episode(0.1), rows.episode(0.1), rows.episode(0.1)
     step_scored = rows.id()
@@ -108,6 +109,7 @@ def test_the_store_and_what_came_after_are_the_whole(rows: Any, exported: Any, t
         exported(after=earlier(str(tmp_path / "merged")))
 
 
+@pytest.mark.full
 def test_a_row_that_was_written_late_under_an_early_id_is_noticed(rows: Any, exported: Any) -> None:
     known, fresh = rows.episode(0.1), rows.id()
     first, _, _ = exported(as_of=AT)
@@ -120,6 +122,7 @@ def test_a_row_that_was_written_late_under_an_early_id_is_noticed(rows: Any, exp
     assert (tally.since.n_episodes_new, tally.since.n_episodes_again) == (1, 1)
 
 
+@pytest.mark.full
 def test_an_episode_that_was_refused_and_is_as_it_was_stays_away(rows: Any, exported: Any) -> None:
     good, bad, better = rows.episode(0.9), rows.episode(0.1), rows.episode(0.1)
     bound = MetricCondition(name="episode_return", min=0.7)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.sources.row_database import spelled
 from tests.sources.shapes import Steps
 
@@ -31,6 +33,7 @@ def test_best_of_n_takes_the_candidate_that_was_chosen() -> None:
     assert step.mask_reason is None
 
 
+@pytest.mark.full
 def test_candidates_that_agree_on_one_prompt_stand_for_each_other() -> None:
     steps = Steps()
     inference = steps.chat(text("north"), calls=0)
@@ -41,6 +44,7 @@ def test_candidates_that_agree_on_one_prompt_stand_for_each_other() -> None:
     assert (prompt_of(step), step.n_input_tokens, step.mask_reason) == (["the same"], 5, None)
 
 
+@pytest.mark.full
 def test_candidates_that_agree_on_different_prompts_or_models_are_ambiguous() -> None:
     steps = Steps()
     changes: list[dict[str, Any]] = [
@@ -67,6 +71,7 @@ def test_a_mixture_takes_the_call_that_fused() -> None:
     assert prompt_of(step) == ["fuse"]
 
 
+@pytest.mark.full
 def test_tool_calls_are_matched_by_what_the_model_wrote() -> None:
     called = {"type": "tool_call", "id": "c", "raw_name": "move", "raw_arguments": '{"to":"n"}'}
     steps = Steps()
@@ -85,6 +90,7 @@ def test_tool_calls_are_matched_by_what_the_model_wrote() -> None:
     assert (prompt_of(step), step.mask_reason) == (["b"], None)
 
 
+@pytest.mark.full
 def test_the_answer_of_a_json_function_is_matched_wherever_the_model_put_it() -> None:
     steps = Steps()
     for said in (
@@ -99,6 +105,7 @@ def test_the_answer_of_a_json_function_is_matched_wherever_the_model_put_it() ->
     assert [prompt_of(step) for step in made] == [["b"]] * 3
 
 
+@pytest.mark.full
 def test_calls_whose_output_is_gone_match_nothing() -> None:
     steps = Steps()
     inference = steps.chat(text("north"), calls=0)

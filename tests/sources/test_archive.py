@@ -144,6 +144,7 @@ def test_a_later_run_brings_only_what_is_new(rows: Any, bring: Any, compare: Any
     assert [run.n_rows for run in archived.manifest.runs][1] >= 3
 
 
+@pytest.mark.full
 def test_a_day_does_not_fall_into_many_small_files(rows: Any, bring: Any, tmp_path: Path) -> None:
     episode_id = rows.id()
     for number in range(3):
@@ -154,6 +155,7 @@ def test_a_day_does_not_fall_into_many_small_files(rows: Any, bring: Any, tmp_pa
     assert files(tmp_path / "archive").keys() == {part.path for part in archived.manifest.parts}
 
 
+@pytest.mark.full
 def test_many_rows_that_are_missing_come_by_their_ids_day_by_day(
     rows: Any, bring: Any, compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +200,7 @@ def test_what_the_database_has_lost_stays_in_the_archive(
     assert ids(folder, "json_inference") == sorted([*steps, late])
 
 
+@pytest.mark.full
 def test_rows_that_are_stored_twice_are_archived_twice(
     rows: Any, bring: Any, compare: Any, client: Any, tmp_path: Path
 ) -> None:
@@ -209,6 +212,7 @@ def test_rows_that_are_stored_twice_are_archived_twice(
     assert compare(tmp_path / "archive").is_complete
 
 
+@pytest.mark.full
 def test_a_configuration_that_is_used_anew_is_not_kept_twice(
     bring: Any, compare: Any, client: Any, tmp_path: Path
 ) -> None:
@@ -246,6 +250,7 @@ def test_no_column_of_these_tables_is_left_out(server: Any, client: Any) -> None
             assert origin._columns(table).keys() == {column.name for column in table.columns}
 
 
+@pytest.mark.full
 def test_datasets_and_evaluations_are_renewed_when_they_change(
     url: str, bring: Any, compare: Any, client: Any, tmp_path: Path
 ) -> None:
@@ -385,6 +390,7 @@ def test_a_run_that_was_killed_goes_on(rows: Any, url: str, bring: Any, compare:
     assert files(folder).keys() == {part.path for part in archived.manifest.parts}
 
 
+@pytest.mark.full
 def test_a_journal_whose_last_line_was_cut_off_is_read(rows: Any, bring: Any, tmp_path: Path) -> None:
     rows.episode(0.5)
     folder = tmp_path / "archive"
@@ -438,6 +444,7 @@ def test_an_archive_of_a_stranger_removes_and_changes_no_file_outside_of_it(
     ]
 
 
+@pytest.mark.full
 def test_a_file_that_a_run_wrote_down_and_did_not_keep_is_brought_again(
     rows: Any, bring: Any, compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,6 +461,7 @@ def test_a_file_that_a_run_wrote_down_and_did_not_keep_is_brought_again(
     assert compare(folder).is_complete
 
 
+@pytest.mark.full
 def test_a_day_that_was_half_brought_is_completed_and_not_brought_again(
     rows: Any, bring: Any, compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

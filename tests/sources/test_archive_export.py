@@ -145,6 +145,7 @@ def test_an_archive_at_an_address_is_read_as_one_in_a_folder(
     assert manifest.source == expected.manifest.source
 
 
+@pytest.mark.full
 def test_every_source_gives_the_same_episodes_and_keeps_the_same_inputs(whole: dict[str, Whole]) -> None:
     """Inputs are kept where they say something that the prompt does not."""
     for kind in ("clickhouse", "postgres"):
@@ -164,6 +165,7 @@ def test_every_source_gives_the_same_episodes_and_keeps_the_same_inputs(whole: d
     assert 0 < sum(said) < len(said)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "place", daily(("clickhouse", "postgres", "archive of clickhouse", "archive of postgres"), {"postgres"})
 )
@@ -215,6 +217,7 @@ def test_the_second_run_over_a_large_archive_brings_nothing(
         assert set(archive(origin, archives[kind]).n_new.values()) == {0}
 
 
+@pytest.mark.full
 def test_the_streams_of_an_archive_have_the_rows_of_its_database(
     urls: dict[str, str], archives: dict[str, Path]
 ) -> None:
@@ -310,6 +313,7 @@ def test_payloads_that_expire_after_an_archive_stay_in_it(
     assert {each.reason for each in tally.masked} >= {"payload expired"}
 
 
+@pytest.mark.full
 def test_texts_that_are_not_utf8_are_noticed_in_an_archive_too(
     rows: Any, url: str, client: Any, tmp_path: Path
 ) -> None:

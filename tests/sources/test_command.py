@@ -85,6 +85,7 @@ def test_evaluation_is_brought_when_asked_for_and_the_manifest_says_so(folder: P
     assert set(manifest.lineage[0].arguments) == {"include_eval", "as_of"}
 
 
+@pytest.mark.full
 def test_bounds_belong_to_the_metric_before_them(folder: Path, rows: Any, scored: Any) -> None:
     rows.float(scored["good"], 0.5, metric="speed")
     rows.float(scored["exact"], 2.5, metric="speed")
@@ -93,6 +94,7 @@ def test_bounds_belong_to_the_metric_before_them(folder: Path, rows: Any, scored
     assert open_store(folder / "s").manifest.counts.n_episodes == 1
 
 
+@pytest.mark.full
 def test_the_same_options_filter_a_store(folder: Path, scored: Any, capsys: Any) -> None:
     assert trajkit(["export", "--include-eval", "-o", "all"]) == 0
     direct = trajkit(["export", "--metric", "episode_return", "--min", "0.7", "-o", "direct"])

@@ -172,6 +172,7 @@ def test_function_and_variant_must_hold_on_the_same_step(rows: Any, run: Any) ->
     assert set(episodes) == {joined}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     daily(("a}b{c:String", "o'clock", 'dou"ble', "back\\slash", "semi;colon -- x", "naïve 名"), 1),
@@ -224,6 +225,7 @@ def test_evaluation_episodes_and_tensorzeros_own_functions_are_not_learned(rows:
     assert foreign not in episodes
 
 
+@pytest.mark.full
 def test_tags_of_an_episode_may_stand_on_different_rows(rows: Any, run: Any) -> None:
     episode_id, half = rows.id(), rows.episode(None, tags={"a": "1"})
     rows.json_step(episode_id, tags={"a": "1"})
@@ -235,6 +237,7 @@ def test_tags_of_an_episode_may_stand_on_different_rows(rows: Any, run: Any) -> 
     assert half not in episodes
 
 
+@pytest.mark.full
 def test_the_first_inference_decides_a_tag_and_the_others_keep_their_own(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     rows.json_step(episode_id, tags={"who": "first", "trajkit.step": "0"})
@@ -333,6 +336,7 @@ def test_an_output_that_does_not_parse_is_a_step_and_no_target_unless_asked_for(
     assert [step.loss_weight for step in episodes[episode_id].steps] == [1, 1]
 
 
+@pytest.mark.full
 def test_paths_find_observation_and_action_elsewhere(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     arguments = {"state": {"text": "deep"}, "observation": "shallow"}

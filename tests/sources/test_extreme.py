@@ -76,6 +76,7 @@ def test_five_thousand_tool_calls_stay_in_order(rows: Any, run: Any) -> None:
     assert step.mask_reason is None
 
 
+@pytest.mark.full
 def test_numbers_beyond_64_bits_keep_every_digit_in_texts(rows: Any, run: Any) -> None:
     big = "123456789012345678901234567890"
     arguments = f'{{"big":{big},"tiny":1e-400,"huge":1e400,"minus":-{big},"long":0.{big}{big}}}'
@@ -111,6 +112,7 @@ def test_numbers_beyond_64_bits_keep_every_digit_in_texts(rows: Any, run: Any) -
     assert float(second.action) == float(big)  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("depth", daily([DEEP, 400, 50], 1))
 def test_deep_nesting_is_kept_and_what_cannot_follow_it_names_the_episode(
     folder: Path, rows: Any, capsys: pytest.CaptureFixture[str], depth: int
@@ -201,6 +203,7 @@ def test_bytes_that_are_no_text_are_named_by_their_id_and_kept_on_request(
     assert found[good].steps[0].loss_weight == 1
 
 
+@pytest.mark.full
 def test_steps_with_a_thousand_tags_each(rows: Any, run: Any) -> None:
     tags = {f"key {number}": "v" * (number % 7) for number in range(1_000)}
     episode_id = rows.id()
@@ -211,6 +214,7 @@ def test_steps_with_a_thousand_tags_each(rows: Any, run: Any) -> None:
     assert len(episodes[episode_id].steps) == 6
 
 
+@pytest.mark.full
 def test_control_characters_and_nul_stay(rows: Any, run: Any) -> None:
     text = "".join(map(chr, range(32))) + "\x7f\u2028\ufeff"
     episode_id = rows.id()

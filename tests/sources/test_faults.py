@@ -207,6 +207,7 @@ def test_a_server_that_stops_talking_is_given_up(
     assert digest_of_another_run(database.url, folder) == undisturbed
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("about", "after"),
     daily(
@@ -311,6 +312,7 @@ def test_no_server_at_all(database: Database, failed: Failed, folder: Path, undi
     assert digest_of_another_run(database.url, folder) == undisturbed
 
 
+@pytest.mark.full
 def test_a_memory_limit_stops_the_export_and_says_which_option_lifts_it(
     database: Database, folder: Path, undisturbed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -324,6 +326,7 @@ def test_a_memory_limit_stops_the_export_and_says_which_option_lifts_it(
     assert open_store(folder / "s").manifest.digest == undisturbed
 
 
+@pytest.mark.full
 def test_a_time_limit_stops_the_export(
     database: Database, failed: Failed, folder: Path, undisturbed: str
 ) -> None:
@@ -369,6 +372,7 @@ def test_an_answer_that_was_waited_for_says_why(limited: Connection) -> None:
         limited.query("SELECT groupArray(toString(number)) FROM numbers(100000000)")
 
 
+@pytest.mark.full
 def test_a_stream_that_takes_too_long_says_so(database: Database) -> None:
     connection = Connection(parse_url(database.url), Access(max_seconds=1, max_threads=1))
     slow = "SELECT toString(number) FROM numbers(4000) WHERE sleepEachRow(0.002) = 0"
@@ -409,6 +413,7 @@ def test_the_url_may_hold_settings_of_its_own(database: Database) -> None:
         connection.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("settings", "method"), [("", "none"), ("?output_format_arrow_compression_method=zstd", "zstd")]
 )
@@ -425,6 +430,7 @@ def test_what_stays_on_this_machine_is_not_made_small_unless_the_url_says_so(
         assert digest_of_another_run(f"{database.url}{settings}", folder) == undisturbed
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("as_strings", daily([0, 1], 1))
 def test_ids_may_come_in_other_types_where_the_url_asks_for_them(
     database: Database, folder: Path, undisturbed: str, as_strings: int
@@ -434,6 +440,7 @@ def test_ids_may_come_in_other_types_where_the_url_asks_for_them(
     assert digest_of_another_run(f"{database.url}?{settings}", folder) == undisturbed
 
 
+@pytest.mark.full
 def test_a_user_who_may_not_change_settings_exports_and_hears_why_a_limit_cannot_be_had(
     database: Database, folder: Path, undisturbed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -465,6 +472,7 @@ def test_even_a_user_who_may_do_everything_cannot_write_through_it(database: Dat
         connection.close()
 
 
+@pytest.mark.full
 def test_the_servers_own_log_knows_no_query_of_an_export_that_is_not_a_select(
     database: Database, folder: Path
 ) -> None:

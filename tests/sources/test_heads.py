@@ -135,6 +135,7 @@ def test_of_a_conversation_only_what_is_new_is_sent(rows: Any, both: Any, sent: 
         assert {step.input for step in episode.steps} == {None}
 
 
+@pytest.mark.full
 def test_a_share_of_the_episodes_is_sent_without_heads(rows: Any, both: Any, sent: Sent) -> None:
     wanted = [converse(rows, 5, tags={"keep": "yes"}) for _ in range(2)]
     converse(rows, 5)
@@ -225,6 +226,7 @@ def test_a_generated_database_gives_the_same_store(
     assert digests[0] == digests[1]
 
 
+@pytest.mark.full
 def test_agents_that_write_their_history_anew_are_sent_as_they_are(rows: Any, both: Any, sent: Sent) -> None:
     for _ in range(3):
         episode_id = rows.id()
@@ -306,6 +308,7 @@ def test_what_cannot_be_read_is_set_aside_as_from_whole_rows(
     assert sum(sent.short) > 0
 
 
+@pytest.mark.full
 def test_a_head_that_cannot_be_read_spoils_every_prompt_that_repeats_it(rows: Any, both: Any) -> None:
     converse(rows, 4)
     converse(rows, 4)
@@ -363,6 +366,7 @@ def test_a_history_that_is_rewritten_in_the_same_length(rows: Any, both: Any, se
     assert sum(sent.short) > 0
 
 
+@pytest.mark.full
 def test_inputs_of_templates_beside_prompts_that_go_on(rows: Any, both: Any, sent: Sent) -> None:
     """Most inputs have arguments; those that have none are null all the same."""
     for _ in range(3):
@@ -375,6 +379,7 @@ def test_inputs_of_templates_beside_prompts_that_go_on(rows: Any, both: Any, sen
     assert sent.whole == []
 
 
+@pytest.mark.full
 def test_the_input_is_kept_where_it_says_something_else(rows: Any, both: Any) -> None:
     episode_id = rows.id()
     user = message("user", "one")
@@ -440,6 +445,7 @@ def test_a_user_who_may_set_nothing_can_read_long_conversations(
     assert sum(sent.short) > 0
 
 
+@pytest.mark.full
 def test_texts_of_more_than_a_window_have_their_last_message_found(rows: Any, both: Any, sent: Sent) -> None:
     converse(rows, 4, say=lambda number: f"{number} " + "long " * 4_000)
     (episode,) = both()

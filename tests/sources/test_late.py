@@ -72,6 +72,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
+@pytest.mark.full
 @settings(max_examples=8, deadline=None)
 @given(calls=CALLS)
 def test_prompts_past_the_database_are_those_that_sql_makes(

@@ -179,6 +179,7 @@ CONTENTS = {
 }
 
 
+@pytest.mark.full
 def test_content_may_be_a_list_a_text_or_one_block() -> None:
     steps = Steps()
     for content in CONTENTS.values():
@@ -187,6 +188,7 @@ def test_content_may_be_a_list_a_text_or_one_block() -> None:
     assert [plain(step.messages[0]) for step in made if step.messages] == [CONTENTS["list"]] * 3
 
 
+@pytest.mark.full
 def test_json_may_be_spelled_with_spaces_and_in_any_order() -> None:
     text = '[{"content":[{"text":"say \\"hi\\"","type":"text"}],"role":"user"}]'
     steps = Steps()
@@ -246,6 +248,7 @@ def test_the_system_of_an_input_is_a_text_or_an_object_and_is_kept() -> None:
     assert [step.input for step in made] == values
 
 
+@pytest.mark.full
 def test_the_system_message_comes_first_and_may_be_empty_or_alone() -> None:
     steps = Steps()
     for system, messages in (
@@ -288,6 +291,7 @@ def test_the_output_of_a_json_function_in_all_its_shapes() -> None:
     assert found == {name: (reason, blocks) for name, (_, reason, blocks) in OUTPUTS.items()}
 
 
+@pytest.mark.full
 def test_thoughts_beside_the_output_of_a_json_function_come_before_it() -> None:
     thought = {"type": "thought", "text": "hm"}
     call = {"type": "tool_call", "id": "c", "name": "respond", "arguments": '{"a":1}'}

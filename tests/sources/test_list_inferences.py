@@ -396,6 +396,7 @@ def test_of_two_scores_within_a_second_the_later_counts(filled: Callable[[Logged
     assert theirs(world, above) != set(better)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("value", daily([0.7, 0.9, 0.1], 1))
 def test_a_value_passes_a_bound_that_is_written_the_same(
     filled: Callable[[Logged], World], value: float

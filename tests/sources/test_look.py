@@ -106,6 +106,7 @@ def kept_by_an_export(url: str, condition: MetricCondition) -> int:
     return tally.n_episodes_kept
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", daily(["waste", "success", "step_score", "episode_return", "mistake"], 1))
 def test_what_a_bound_keeps_is_what_an_export_with_it_brings(lived: Lived, name: str) -> None:
     metric = metric_of(looked(lived.url), name)
@@ -338,6 +339,7 @@ def test_every_place_says_the_same(
 PLACE_ALONE = ("kind", "url", "schema_level", "n_text_bytes")
 
 
+@pytest.mark.full
 def test_a_look_at_postgres_has_only_so_much_time(
     places: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def test_02_an_export_as_of_a_time_is_the_same_after_later_feedback(rows: Any, r
     assert [item.feedback_id for item in now[episode_id].feedback] == [first, later]
 
 
+@pytest.mark.full
 def test_05_a_configurations_hash_is_64_digits_even_when_it_begins_with_zeros(
     rows: Any, run: Any, database: TensorZero, snapshots: None
 ) -> None:
@@ -95,6 +96,7 @@ def test_06_of_rows_that_replace_each_other_the_last_counts(
     assert [row["episode_id"] for batch in database.tasks() for row in batch.to_pylist()] == [kept]
 
 
+@pytest.mark.full
 def test_07_the_lookup_tables_need_not_be_complete(rows: Any, run: Any, client: Any) -> None:
     episode_id = rows.episode(0.9)
     for table in ("InferenceById", "InferenceByEpisodeId", "EpisodeById", "FloatMetricFeedbackByTargetId"):
@@ -191,6 +193,7 @@ def test_17_a_file_is_a_pointer_and_may_be_gone(rows: Any, run: Any) -> None:
     assert prompt[0].content == (FileBlock(mime_type="image/png", storage_path=file["storage_path"]),)
 
 
+@pytest.mark.full
 def test_18_rows_that_come_late_are_unknown_until_they_are_there(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     inference_id = rows.json_step(episode_id, calls=0)
@@ -211,6 +214,7 @@ def test_11_19_a_pinned_variant_is_no_evaluation_and_tags_are_texts_of_which_res
     assert episodes[episode_id].purpose == Purpose.UNKNOWN
 
 
+@pytest.mark.full
 def test_20_of_configurations_that_differ_the_newest_counts_and_the_data_say_the_level(
     rows: Any, run: Any, database: TensorZero, snapshots: None
 ) -> None:
@@ -245,6 +249,7 @@ def test_21_the_prompt_is_what_was_rendered_even_where_the_input_has_no_system(r
     ]
 
 
+@pytest.mark.full
 def test_23_more_rows_come_than_tensorzero_lists_by_default(rows: Any, run: Any) -> None:
     episode_id = rows.episode(None, n_steps=1)
     rows.copy(episode_id, 60)

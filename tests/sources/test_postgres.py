@@ -103,6 +103,7 @@ def test_the_digest_is_that_of_the_same_export_from_clickhouse(
     verify(open_store(tmp_path / "postgres"), deep=True)
 
 
+@pytest.mark.full
 def test_the_generated_set_has_every_shape(shared_clickhouse: str, tmp_path: Path) -> None:
     """What the test above compares: tools, thoughts, files, feedback of four kinds, conversations."""
     tally, manifest = exported(shared_clickhouse, tmp_path / "store", **EVERYTHING)
@@ -129,6 +130,7 @@ def test_the_generated_set_has_every_shape(shared_clickhouse: str, tmp_path: Pat
     assert {len(step.tools) for step in steps if step.tools} == {2, 3}
 
 
+@pytest.mark.full
 def test_what_an_export_keeps_when_payloads_have_expired(
     postgres_of: Callable[[str, Any], str], postgres_server: Any, shared_data: Any, tmp_path: Path
 ) -> None:
@@ -158,6 +160,7 @@ def test_what_an_export_keeps_when_payloads_have_expired(
                 assert step.completion is not None
 
 
+@pytest.mark.full
 def test_the_exact_double_stays_beside_the_single_precision(
     shared_postgres: str, shared_data: Any, tmp_path: Path
 ) -> None:
@@ -299,6 +302,7 @@ def named(generated: Any, postgres_of: Callable[[str, Any], str]) -> tuple[str, 
     return postgres_of("names", data), episode_of
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", daily(NAMES, {"'; DROP TABLE tensorzero.chat_inferences; --"}))
 def test_names_only_match_themselves(
     name: str, named: tuple[str, dict[str, str]], postgres_server: Any, tmp_path: Path
@@ -359,6 +363,7 @@ def test_a_stream_that_is_broken_off_gives_its_connection_up(shared_postgres: st
     database.close()
 
 
+@pytest.mark.full
 def test_what_a_query_may_take_is_told_to_the_server(shared_postgres: str, tmp_path: Path) -> None:
     from trajkit.sources.tensorzero.connect.postgres.connection import Connection
 

@@ -135,6 +135,7 @@ def secure(
         yield url, files[0]
 
 
+@pytest.mark.full
 def test_a_certificate_that_is_trusted_lets_an_export_through(
     secure: tuple[str, Path], tmp_path: Path
 ) -> None:

@@ -143,6 +143,7 @@ def on_the_wire(sent: Sent) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in sent.messages]
 
 
+@pytest.mark.full
 def test_a_prompt_carries_the_line_of_json_mode_that_only_the_raw_request_shows(play: Play, run: Any) -> None:
     sent = play(told("rain"), {**told("sun"), "variant_name": "second"}, told("json"))
     _, episodes = run()
@@ -217,6 +218,7 @@ def test_a_prompt_that_cannot_be_rendered_is_set_aside_and_counted_by_its_reason
     assert prompts(episodes, sent[1])[0] == ("system", "Be brief.")
 
 
+@pytest.mark.full
 def test_a_rendered_prompt_does_not_depend_on_how_many_calls_were_made(
     play: Play, run: Any, client: Any
 ) -> None:
@@ -229,6 +231,7 @@ def test_a_rendered_prompt_does_not_depend_on_how_many_calls_were_made(
     assert [prompts(episodes, each)[1][1].split(":")[0] for each in sent] == ["RAIN", "SUN"]
 
 
+@pytest.mark.full
 def test_functions_that_are_only_context_keep_the_prompts_that_were_sent(play: Play, run: Any) -> None:
     aside = {"function_name": "aside", "input": {"messages": [{"role": "user", "content": "hello"}]}}
     sent = play(told("rain"), aside, told("sun"))
@@ -240,6 +243,7 @@ def test_functions_that_are_only_context_keep_the_prompts_that_were_sent(play: P
     assert caught.value.hint == "it has plain"
 
 
+@pytest.mark.full
 def test_a_variant_without_templates_of_its_own_is_refused(play: Play, run: Any) -> None:
     play(told("rain"))
     with pytest.raises(ConfigError, match="is of type experimental_best_of_n_sampling"):
@@ -251,6 +255,7 @@ def test_a_variant_without_templates_of_its_own_is_refused(play: Play, run: Any)
         run(template_variant="second", template_config="nowhere.toml")
 
 
+@pytest.mark.full
 def test_a_conversation_under_other_templates_is_still_kept_as_what_is_new(play: Play, run: Any) -> None:
     def call(*topics: str) -> dict[str, Any]:
         messages: list[dict[str, Any]] = []

@@ -159,6 +159,7 @@ def test_an_export_by_an_engine_is_that_of_one_process(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] in ([], [".trajkit"])
 
 
+@pytest.mark.full
 def test_all_shards_see_one_moment_also_when_the_command_goes_on(
     urls: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ def test_what_is_done_meanwhile_says_how_far_it_is_only_when_nothing_else_comes(
     assert told[-1] == Progress("and more", 4, None)
 
 
+@pytest.mark.full
 def test_many_rows_are_checked_in_less_memory_with_the_same_result(
     run: Any, rows: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +113,7 @@ def test_many_rows_are_checked_in_less_memory_with_the_same_result(
     assert limits == ["953.6 MiB"]
 
 
+@pytest.mark.full
 def test_few_open_files_make_few_buckets(run: Any, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(12):
         rows.episode(0.5, n_steps=2)

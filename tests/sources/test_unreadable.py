@@ -79,6 +79,7 @@ NO_MESSAGES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n_steps", daily([1, 2], 1))
 def test_a_prompt_that_is_no_list_of_messages_is_unreadable(n_steps: int) -> None:
     steps = Steps()
@@ -90,6 +91,7 @@ def test_a_prompt_that_is_no_list_of_messages_is_unreadable(n_steps: int) -> Non
     assert [step.messages for step in made] == [None] * len(made)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("column", "words"),
     daily(
@@ -132,6 +134,7 @@ def test_bytes_that_are_not_text_are_shown_as_such_and_the_step_is_not_learned()
     assert made[4].function_name == "a\ufffdb"
 
 
+@pytest.mark.full
 def test_feedback_that_is_not_text_is_kept_and_named() -> None:
     steps = Steps()
     steps.json()
@@ -168,6 +171,7 @@ EXTREMES = (
 )
 
 
+@pytest.mark.full
 def test_extreme_json_is_kept_or_set_aside() -> None:
     steps = Steps()
     for text in EXTREMES:
@@ -183,6 +187,7 @@ def test_extreme_json_is_kept_or_set_aside() -> None:
     assert all(reason is None or reason.startswith("unreadable") for reason in reasons(made))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "value", daily([deep(5_000), "1e400", "[1,]"], 1), ids=["deep", "too large", "a comma"]
 )
@@ -193,6 +198,7 @@ def test_json_that_only_some_read_says_where_it_is_when_python_reads_it(value: s
         steps.export()
 
 
+@pytest.mark.full
 def test_five_thousand_tool_calls_in_one_answer_are_all_there() -> None:
     call = {"type": "tool_call", "raw_name": "m", "raw_arguments": "{}", "name": "m", "arguments": {}}
     steps = Steps()

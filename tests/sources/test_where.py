@@ -128,6 +128,7 @@ def test_every_condition_means_the_same_of_a_database_of_its_store_and_to_select
     assert sum(digest is None for digest in digests) < 3
 
 
+@pytest.mark.full
 def test_an_outcome_does_not_depend_on_which_other_episodes_are_brought(rows: Any, run: Any) -> None:
     by_success, by_progression, by_none = rows.episode(0.9), rows.episode(0.8), rows.episode(0.7)
     rows.boolean(by_success, False)
@@ -191,6 +192,7 @@ def test_a_condition_on_steps_chooses_steps(rows: Any, run: Any) -> None:
     assert steps(run, where=called) == {episode_id: [None, no, no, None], other: [None, no]}
 
 
+@pytest.mark.full
 def test_an_episode_none_of_whose_steps_passes_leaves_with_the_condition_as_its_reason(
     rows: Any, run: Any
 ) -> None:
@@ -202,6 +204,7 @@ def test_an_episode_none_of_whose_steps_passes_leaves_with_the_condition_as_its_
     ]
 
 
+@pytest.mark.full
 def test_a_step_with_a_demonstration_can_be_asked_for(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     made = [rows.json_step(episode_id) for _ in range(2)]
@@ -245,6 +248,7 @@ def test_the_first_are_the_oldest_unless_an_order_says_otherwise(rows: Any, run:
     ]
 
 
+@pytest.mark.full
 def test_a_store_gives_its_first_too(everything: Path, played: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"limit": 3, "order_by": "episode_return desc, n_steps"}
     exported(played, tmp_path / "first", **options)
@@ -253,6 +257,7 @@ def test_a_store_gives_its_first_too(everything: Path, played: str, tmp_path: Pa
     assert first.digest == second.digest
 
 
+@pytest.mark.full
 def test_only_the_last_of_the_steps_that_were_asked_for_is_learned(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     for variant in "aabb":
@@ -273,6 +278,7 @@ def test_only_the_last_step_of_a_long_episode_in_a_store(rows: Any, url: str, tm
     assert open_store(tmp_path / "last").manifest.digest == open_store(tmp_path / "direct").manifest.digest
 
 
+@pytest.mark.full
 def test_the_functions_to_train_mask_the_others_and_leave_episodes_without_them(rows: Any, run: Any) -> None:
     both, other = rows.id(), rows.episode(None, function="plan", n_steps=1)
     for function in ("plan", "act", "plan"):
@@ -293,6 +299,7 @@ def test_the_functions_to_train_mask_the_others_and_leave_episodes_without_them(
 # -- as of a time --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_what_was_logged_later_is_as_if_it_were_not_there(rows: Any, url: str, tmp_path: Path) -> None:
     first = rows.episode(0.2, tags={"k": "1"})
     exported(url, tmp_path / "before")
@@ -318,6 +325,7 @@ def test_what_was_logged_later_is_as_if_it_were_not_there(rows: Any, url: str, t
     assert manifest.lineage[0].arguments == {"as_of": "2026-05-28T20:26:46Z"}
 
 
+@pytest.mark.full
 def test_an_episode_is_of_the_functions_that_it_had_at_the_as_of_time(
     rows: Any, url: str, tmp_path: Path
 ) -> None:
@@ -337,6 +345,7 @@ def test_an_episode_is_of_the_functions_that_it_had_at_the_as_of_time(
     assert (manifest.counts.n_episodes, manifest.counts.n_steps) == (1, 2)
 
 
+@pytest.mark.full
 def test_an_export_says_until_when_it_was_read_and_can_be_repeated(
     rows: Any, url: str, tmp_path: Path, client: Any
 ) -> None:
@@ -403,6 +412,7 @@ def test_a_store_refuses_what_only_a_database_can_do(everything: Path) -> None:
             export_store(everything, ExportRequest(**options), None)
 
 
+@pytest.mark.full
 def test_tags_that_differ_by_case_are_not_taken_for_each_other(rows: Any, url: str, tmp_path: Path) -> None:
     low, _ = rows.episode(None, tags={"k": "1", "K": "2"}), rows.episode(None, tags={"k": "2", "K": "1"})
     exported(url, tmp_path / "all")
@@ -413,6 +423,7 @@ def test_tags_that_differ_by_case_are_not_taken_for_each_other(rows: Any, url: s
             assert [one.episode_id for one in open_dataset(goal)] == [low]
 
 
+@pytest.mark.full
 def test_names_only_match_themselves(rows: Any, run: Any) -> None:
     odd = 'it\'s "odd"; DROP TABLE x; -- \\ é'
     episode_id, _ = rows.episode(None, tags={odd: odd}, variant=odd), rows.episode(None)

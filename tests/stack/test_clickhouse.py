@@ -132,6 +132,7 @@ def test_a_second_start_on_the_same_folder_says_so(database: ClickHouse) -> None
     assert database.ask("SELECT n FROM trial.fact") == "42\n"
 
 
+@pytest.mark.full
 def test_what_it_acknowledged_is_there_after_it_was_killed(folder: Path) -> None:
     first = ClickHouse.start(folder)
     first.ask("CREATE DATABASE trial")

@@ -96,6 +96,7 @@ def test_up_again_down_and_up_on_the_same_data(folder: Path) -> None:
     assert not second.data_folder.exists()
 
 
+@pytest.mark.full
 def test_what_differs_from_the_last_time_is_changed_and_the_rest_stays(folder: Path) -> None:
     first = start_stack(recipe_config(), folder=folder, mistakes=0.2)
     assert first.model_server is not None
@@ -125,6 +126,7 @@ def test_what_differs_from_the_last_time_is_changed_and_the_rest_stays(folder: P
     assert real.config_file.exists()
 
 
+@pytest.mark.full
 def test_when_a_step_fails_everything_that_was_started_is_stopped(folder: Path) -> None:
     with pytest.raises(ConfigError, match="not found in model table"):
         start_stack(recipe_config(), folder=folder, model="no-such-model")

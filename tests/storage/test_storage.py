@@ -463,6 +463,7 @@ SHARED: dict[str, Callable[..., object]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("verb", daily(SHARED, {"split", "convert"}))
 def test_shards_become_at_an_address_what_they_become_in_a_folder(verb: str, memory: str) -> None:
     for root in ("here", memory):
@@ -480,6 +481,7 @@ def test_shards_become_at_an_address_what_they_become_in_a_folder(verb: str, mem
     assert not list(Path(".trajkit").glob("shards/*"))
 
 
+@pytest.mark.full
 def test_shards_that_were_made_are_sent_again_after_the_service_failed(
     server: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

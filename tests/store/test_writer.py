@@ -44,6 +44,7 @@ def test_what_was_written_is_what_is_read(
     assert manifest.counts.n_steps == sum(episode.n_steps for episode in episodes)
 
 
+@pytest.mark.full
 def test_an_episode_of_five_thousand_steps_comes_back(
     tmp_path: Path, episode: Callable[..., Episode]
 ) -> None:

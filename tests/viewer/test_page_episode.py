@@ -117,6 +117,7 @@ def test_keys_walk_through_the_steps_and_write_the_address(visit: Any) -> None:
         assert page.url == "about:blank" or "#/episode" not in page.url
 
 
+@pytest.mark.full
 def test_a_link_to_a_step_is_copied_and_leads_there(visit: Any) -> None:
     with visit("#/episode/0/before-7") as found:
         found.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -130,6 +131,7 @@ def test_a_link_to_a_step_is_copied_and_leads_there(visit: Any) -> None:
         assert found.page.locator("#step-12 h2").is_visible()
 
 
+@pytest.mark.full
 def test_prompts_have_three_readings(visit: Any) -> None:
     with visit("#/episode/0/before-7/step/2") as found:
         page = found.page
@@ -209,6 +211,7 @@ def test_many_steps_come_as_they_are_needed(visit: Any) -> None:
     assert found.said == []
 
 
+@pytest.mark.full
 def test_what_is_not_there_is_said(visit: Any) -> None:
     with visit("#/episode/0/no-such") as found:
         assert "no-such" in found.page.get_by_role("alert").inner_text()
@@ -220,6 +223,7 @@ def test_what_is_not_there_is_said(visit: Any) -> None:
     assert found.said == []
 
 
+@pytest.mark.full
 def test_two_of_a_world_stand_side_by_side(visit: Any) -> None:
     with visit("#/episode/0/before-7", size={**DESKTOP, "height": 1200}) as found:
         page = found.page

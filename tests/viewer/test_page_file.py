@@ -72,6 +72,7 @@ def test_a_file_shows_episodes_prompts_and_pairs(found: Opened) -> None:
     assert page.locator("#step-420").is_visible()
 
 
+@pytest.mark.full
 def test_a_file_draws_its_charts(found: Opened) -> None:
     _go(found, "#/charts?task=goto")
     found.page.wait_for_selector("figure svg")
@@ -81,6 +82,7 @@ def test_a_file_draws_its_charts(found: Opened) -> None:
     assert "to be learned" in found.page.inner_text(".charts")
 
 
+@pytest.mark.full
 def test_a_long_text_in_a_file_ends_where_the_file_does(found: Opened) -> None:
     page = found.page
     page.get_by_label("Search").fill("hostile")

@@ -70,6 +70,7 @@ def test_chips_filter_count_and_stand_in_the_address(visit: Any) -> None:
 _IS_AT = "place => location.hash === place"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", daily(["#/", "#/charts"], 1))
 def test_what_is_chosen_before_the_answer_comes_is_chosen_as_well(visit: Any, place: str) -> None:
     with visit(place) as found:
@@ -237,6 +238,7 @@ def test_the_charts_stand_under_the_same_filters(visit: Any, place: str) -> None
         assert found.page.url.endswith("?task=goto")
 
 
+@pytest.mark.full
 def test_every_chart_has_its_numbers_and_a_bar_leads_to_its_episodes(visit: Any) -> None:
     with visit("#/?store=0") as found:
         page = found.page

@@ -160,6 +160,7 @@ def test_the_wide_page_can_be_read_by_day_and_by_night(visit: Any) -> None:
             assert landmarks[3] >= 1
 
 
+@pytest.mark.full
 def test_the_switch_turns_day_into_night_and_is_remembered(visit: Any) -> None:
     with visit("#/", scheme="light") as found:
         page = found.page
@@ -176,6 +177,7 @@ def test_the_switch_turns_day_into_night_and_is_remembered(visit: Any) -> None:
         assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
 
 
+@pytest.mark.full
 def test_focus_is_seen_and_goes_to_the_content_first(visit: Any) -> None:
     with visit("#/?task=goto&store=0") as found:
         page = found.page

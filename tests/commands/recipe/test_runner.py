@@ -85,6 +85,7 @@ def test_what_is_done_is_not_done_again_nor_by_two_processes(first: Report, play
         play()
 
 
+@pytest.mark.full
 def test_the_kept_recipe_does_the_same_again(play: Runner) -> None:
     report = play(good__where="episode_return >= 0.9")
     kept = load("out/recipe.yaml")
@@ -160,6 +161,7 @@ def test_a_failed_step_is_done_again_and_the_rest_after_it(play: Runner) -> None
     assert second.records[:3] == first.records[:3]
 
 
+@pytest.mark.full
 def test_files_are_copied_first_and_counted_as_input(play: Runner) -> None:
     Path("mine").mkdir()
     Path("mine/fn.py").write_text("def fn(episode):\n    return 1.0\n", encoding="utf-8")
@@ -193,6 +195,7 @@ def test_a_file_that_is_a_link_out_of_its_folder_is_not_copied(name: str, play: 
     assert not FOLDER.exists()
 
 
+@pytest.mark.full
 def test_a_folder_with_something_else_is_left_alone(play: Runner) -> None:
     FOLDER.mkdir()
     (FOLDER / "mine.txt").write_text("mine", encoding="utf-8")

@@ -238,6 +238,7 @@ def test_messages_that_are_not_messages_are_named(
         convert(open_dataset(tmp_path / "odd"), tmp_path / "train.jsonl", to=SFT)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are Unix's")
 def test_a_full_disk_is_told_and_leaves_nothing(
     tmp_path: Path, dataset_of: DatasetOf, step: Any, episode: Any

@@ -172,6 +172,7 @@ def test_a_format_that_learns_every_answer_takes_no_row_in_which_one_is_context(
     assert whole.n_rows == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("unit", ["step", "episode"])
 @pytest.mark.parametrize(
     "name", daily(["openai-sft", "sharegpt", "trl-messages", "together", "axolotl", "vertex"], 2)
@@ -279,6 +280,7 @@ def test_an_option_that_makes_no_sense_is_refused(
         convert(dataset_of(episode()), tmp_path / "t.jsonl", to=name, **options)
 
 
+@pytest.mark.full
 def test_memory_is_bounded_by_chunks_of_episodes(tmp_path: Path) -> None:
     from trajkit.curation.rows.steps import Steps
 

@@ -203,6 +203,7 @@ def test_a_live_recorder_is_not_recovered(client, store):
         trajkit.Recorder.recover(store.with_name("other"))
 
 
+@pytest.mark.full
 def test_a_recorder_for_each_day_keeps_an_episode_that_runs_past_midnight(client, server, wire, store):
     server.reply = lambda request: wire.Answer(wire.completion("yes"))
     yesterday = trajkit.Recorder(client, store=store.with_name("2026-11-24"))
@@ -229,6 +230,7 @@ def test_a_recorder_for_each_day_keeps_an_episode_that_runs_past_midnight(client
     }
 
 
+@pytest.mark.full
 def test_a_store_for_each_day_is_written_when_the_day_is_over(server, wire, store):
     server.reply = lambda request: wire.Answer(wire.completion("yes"))
     body = """

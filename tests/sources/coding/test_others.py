@@ -346,6 +346,7 @@ def test_sessions_are_recognised_and_the_default_place_is_the_program_s(
     assert source_named(name).is_personal
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["claude-code", "codex", "pi"])
 def test_odd_values_are_problems_and_no_other_error(name: str, tmp_path: Path) -> None:
     odd: list[Any] = [None, 7, -1, "x", [], [1], {}, {"type": "x"}, True]

@@ -28,6 +28,7 @@ def peak_mb(folder: Path, goal: Path) -> tuple[int, float]:
     return int(n_episodes), int(kilobytes) / 1024
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [1000])
 def test_memory_does_not_grow_with_the_number_of_files(tmp_path, n):
     text = json.dumps(document(USER, {**ASKS, "message": "I search. " * 200}, DONE))

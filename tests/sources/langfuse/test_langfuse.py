@@ -104,6 +104,7 @@ def test_thirty_episodes_come_back_from_the_api(tables: langfuse.Tables, version
         thirty.assert_same(READ.of_babyai(url), thirty.expected())
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("keys")
 def test_all_ways_say_the_same(database: str, tables: langfuse.Tables, export: Path) -> None:
     ours = plain(READ.episodes(database))
@@ -280,6 +281,7 @@ def test_the_database_gives_the_last_versions_of_one_project_since_a_time(
     assert len(found["trip"].steps) == 4
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("keys")
 @pytest.mark.parametrize("version", [3, 4])
 def test_the_api_is_asked_for_what_is_later_and_for_all_of_its_sessions(

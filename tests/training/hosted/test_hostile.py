@@ -181,6 +181,7 @@ def test_a_job_that_was_paid_for_is_found_again_whatever_its_creation_answered(
     assert (len(service.jobs), service.calls.count(UPLOAD)) == (1, 1)
 
 
+@pytest.mark.full
 def test_a_job_that_is_listed_under_no_id_is_named_and_not_made_again(
     service: FakeOpenAI, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,6 +224,7 @@ def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
     return warm.trajkit(words, Path.cwd(), os.environ | environment)
 
 
+@pytest.mark.full
 def test_two_folders_at_once_make_one_job_while_the_listing_lags(service: FakeOpenAI) -> None:
     service.lag_s = 3600.0
     service.statuses = ["running"]
@@ -236,6 +238,7 @@ def test_two_folders_at_once_make_one_job_while_the_listing_lags(service: FakeOp
     assert [state.remote_id for state in remotes if state is not None] == ["ftjob-1", "ftjob-1"]
 
 
+@pytest.mark.full
 def test_a_lost_answer_and_a_listing_that_lags_longer_than_a_resume_ask_before_a_second_job(
     service: FakeOpenAI, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,6 +262,7 @@ def test_a_lost_answer_and_a_listing_that_lags_longer_than_a_resume_ask_before_a
     assert len(service.jobs) == 1
 
 
+@pytest.mark.full
 def test_a_job_that_may_be_there_is_made_again_only_when_that_is_asked_for(
     service: FakeOpenAI, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -276,6 +280,7 @@ def test_a_job_that_may_be_there_is_made_again_only_when_that_is_asked_for(
     assert len(service.jobs) == 1
 
 
+@pytest.mark.full
 def test_a_service_that_says_that_it_is_busy_has_made_no_job(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -347,6 +352,7 @@ def test_an_answer_that_is_too_long_is_not_read(
     assert run(["jobs", "wait"]) == 0
 
 
+@pytest.mark.full
 def test_a_service_that_tells_without_end_fills_no_disk(
     service: FakeOpenAI, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -237,6 +237,7 @@ def test_a_closed_organisation_is_told_before_anything_is_uploaded(
     assert not Path("runs").exists()
 
 
+@pytest.mark.full
 def test_a_closed_organisation_that_shows_only_at_the_end_leaves_no_file_there(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,6 +264,7 @@ def test_an_upload_that_is_refused_says_what_a_byte_order_mark_does(
     assert (service.jobs, only_job().status) == ({}, "failed")
 
 
+@pytest.mark.full
 def test_an_upload_that_is_cut_off_goes_on_with_resume(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +279,7 @@ def test_an_upload_that_is_cut_off_goes_on_with_resume(
     assert len(service.jobs) == 1
 
 
+@pytest.mark.full
 def test_a_network_that_is_gone_for_a_while_only_delays(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,6 +290,7 @@ def test_a_network_that_is_gone_for_a_while_only_delays(
     assert "trying again" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_network_that_stays_away_ends_the_waiting_and_not_the_job(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +307,7 @@ def test_a_network_that_stays_away_ends_the_waiting_and_not_the_job(
     assert run(["jobs", "wait"]) == 0
 
 
+@pytest.mark.full
 def test_a_result_that_never_comes_says_how_to_wait_again(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -314,6 +319,7 @@ def test_a_result_that_never_comes_says_how_to_wait_again(
     assert f"trajkit jobs wait {JOB}" in said
 
 
+@pytest.mark.full
 def test_a_job_can_be_halted_resumed_and_cancelled_from_another_process(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -426,6 +432,7 @@ def test_a_model_that_is_shut_down_is_refused_by_the_services_own_date(
     assert "old was shut down on 2026-10-23" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_one_function_of_several_is_tuned_and_the_weights_that_are_lost_are_counted(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
 ) -> None:

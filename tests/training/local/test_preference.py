@@ -238,6 +238,7 @@ def assert_more_than_shuffled(done: PreferenceTrained, control: PreferenceTraine
     assert done.eval_loss < control.eval_loss
 
 
+@pytest.mark.full
 def test_better_answers_become_more_probable_and_with_shuffled_pairs_they_do_not(
     dpo: Done, train: Callable[..., PreferenceTrained], tmp_path: Path
 ) -> None:

@@ -157,6 +157,7 @@ def test_a_run_that_was_broken_off_goes_on_to_the_same_weights(
     assert all(torch.equal(each, broken.weights[name]) for name, each in whole.weights.items())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("use_dora", daily([False, True], 1))
 def test_an_adapter_is_trained_further_and_compared_with_itself(
     base: str, tmp_path: Path, use_dora: bool
@@ -206,6 +207,7 @@ def test_an_adapter_keeps_its_settings(tmp_path: Path, lora: Any, words: str) ->
     }
 
 
+@pytest.mark.full
 def test_a_batch_of_another_size_computes_the_same(base: str, tmp_path: Path) -> None:
     import torch
 

@@ -146,6 +146,7 @@ def _pieces(client: Client, cut: dict[str, Any], name: str = "long") -> str:
     return text
 
 
+@pytest.mark.full
 def test_a_long_text_is_cut_and_its_pieces_add_up_to_the_whole(long: Client) -> None:
     reply = long.reply("episode", id="long")
     assert len(reply.body) < 1_000_000
@@ -176,6 +177,7 @@ def test_a_message_of_fifty_megabytes_opens_and_ends_where_it_does(tmp_path: Pat
         assert (last["text"], last["next"]) == ("cde\n0123456789abcde\n", None)
 
 
+@pytest.mark.full
 def test_other_values_that_are_long_are_cut_and_read_in_pieces_too(long: Client) -> None:
     found = long.ask("episode", id="long")
     first = found["steps"][0]
