@@ -117,6 +117,7 @@ def test_what_is_broken_ends_with_1_and_shows_no_password(
     assert lines[-1].startswith("4 things do not work; ")
 
 
+@pytest.mark.full
 def test_on_a_terminal_it_is_coloured_and_no_wider(folder: Path) -> None:
     printed = seen(["doctor"], columns=80, folder=folder)
     assert "\x1b[32m\x1b[1m✓\x1b[0m" in printed

@@ -620,6 +620,7 @@ def test_what_chose_a_checkpoint_is_not_held_out(capsys: pytest.CaptureFixture[s
     assert "job tiny (tuned) was chosen by playing seed 305 of goto and 4 more" in capsys.readouterr().err
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 def test_a_model_is_found_by_the_name_of_a_registered_variant(capsys: pytest.CaptureFixture[str]) -> None:
     tuned(range(5))

@@ -83,6 +83,7 @@ def command(server: Server, *more: str, scorer: str = "is_kind", store: str = "h
     return ["evaluate", "--prompts", store, "--scorer", f"checks.py:{scorer}", *models, *more]
 
 
+@pytest.mark.full
 def test_models_are_compared_on_the_same_prompts(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command(server, "--json", "-o", "measured")) == 0
     document = json.loads(capsys.readouterr().out)
@@ -105,6 +106,7 @@ def test_a_request_is_the_logged_prompt_with_its_tools_and_greedy(server: Server
     assert (bodies[0]["temperature"], bodies[0]["max_tokens"], "seed" in bodies[0]) == (0, 9, False)
 
 
+@pytest.mark.full
 def test_the_store_is_an_evaluation_that_report_reads(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:

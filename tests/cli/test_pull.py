@@ -100,6 +100,7 @@ def test_a_split_of_a_record_is_a_name_and_never_a_path(
     assert everything(tmp_path) == before
 
 
+@pytest.mark.full
 def test_a_store_with_another_digest_than_published_is_not_kept(
     published: dict[str, bytes], standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

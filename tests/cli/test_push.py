@@ -221,6 +221,7 @@ def test_a_secret_in_any_name_stops_it(
         assert secret not in shown
 
 
+@pytest.mark.full
 def test_nobody_is_asked_and_nothing_is_sent_without_yes(
     standin: HubStandin, capsys: pytest.CaptureFixture[str]
 ) -> None:

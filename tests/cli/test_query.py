@@ -109,6 +109,7 @@ def test_a_query_stops_at_its_time_limit(store: str, capsys: pytest.CaptureFixtu
     )
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the memory of a process")
 def test_texts_that_functions_make_end_the_query_and_not_the_machine(store: str) -> None:
     sql = "select sum(strlen(repeat(episode_id, 100000000 + seed))) from episodes"

@@ -95,6 +95,7 @@ def test_the_baseline_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nearest: tuned" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_what_was_learned_is_taken_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     learned = [make_played("expert", seed, prompt="goto 3 turn 0", purpose="train") for seed in (900, 901)]
     write_episodes(folder / "learned", learned, kind="test")
@@ -133,6 +134,7 @@ def test_a_model_that_nobody_knows_is_refused(capsys: pytest.CaptureFixture[str]
     assert "is not NAME=JOB" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_without_a_store_it_takes_the_last_evaluation_and_not_what_is_to_be_learned(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

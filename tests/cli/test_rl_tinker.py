@@ -77,6 +77,7 @@ def key_is_nowhere(capsys: pytest.CaptureFixture[str]) -> str:
     return said
 
 
+@pytest.mark.full
 def test_nothing_is_called_before_a_yes_and_a_key(
     service: TinkerStandIn, base: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

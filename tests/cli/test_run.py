@@ -156,6 +156,7 @@ def test_the_plan_comes_first_and_a_dry_run_leaves_nothing(capsys: pytest.Captur
     assert not Path("run").exists()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("recipe")
 def test_json_is_one_document_and_steps_talk_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "choose.yaml", "-o", "run", "--yes", "--json"]) == 0
@@ -265,6 +266,7 @@ def test_no_step_writes_over_the_record_of_its_run(
     assert not Path("out").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "manifest", daily(["[" * 100_000, None, '{"digest": "abc"}', '{"digest": 5}', "\0"], 1)
 )

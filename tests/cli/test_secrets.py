@@ -238,6 +238,7 @@ def listening(answer: Callable[[str, str], tuple[int, str]]) -> ThreadingHTTPSer
     return server
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("is_file", "debug"), daily([(True, False), (False, True)], 1))
 def test_a_hub_that_repeats_the_token_shows_it_nowhere(tmp_path: Path, is_file: bool, debug: bool) -> None:
     told: list[str] = []

@@ -141,6 +141,7 @@ def test_evaluation_episodes_of_a_named_side_are_left_out_as_well(capsys: pytest
     assert "--include-eval" not in said
 
 
+@pytest.mark.full
 def test_a_plan_says_that_answers_of_negative_weight_are_not_learned(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -47,6 +47,7 @@ def test_the_newest_version_comes_first_with_what_left_and_why() -> None:
     assert shown[2].splitlines() == [f"{short('stores/all')}  (stores/all)", "    nothing is known of it"]
 
 
+@pytest.mark.full
 def test_merged_histories_are_set_in_and_what_they_share_stands_once() -> None:
     trajkit.select("stores/all", where="n_steps > 0", output="stores/first")
     trajkit.select("stores/first", where="episode_return < 0.5", output="stores/low")

@@ -170,6 +170,7 @@ def report():
     return trajkit.report("sample:babyai", resamples=100)
 
 
+@pytest.mark.full
 def test_a_report_shows_tables_and_charts_and_is_short_as_text(report):
     page = shown(report)
     assert page.tags.count("table") >= 1

@@ -141,6 +141,7 @@ def test_a_chain_begins_at_the_nearest_store_that_is_left() -> None:
     assert [path.name for path in Path().iterdir() if path.name.startswith(".re")] == []
 
 
+@pytest.mark.full
 def test_what_is_missing_is_named_and_nothing_is_done(capsys: Any) -> None:
     trajkit.merge(["stores/all", "stores/other"], output="stores/both")
     trajkit.leak("stores/both", "stores/other", drop="train", output="stores/clean")
@@ -211,6 +212,7 @@ def test_a_scorer_that_has_changed_or_may_not_run_is_refused() -> None:
         trajkit.rebuild("stores/scored", output="again", yes=True)
 
 
+@pytest.mark.full
 def test_what_was_forgotten_does_not_come_back() -> None:
     trajkit.select("stores/all", where="episode_return > 0.1", output="stores/good")
     shutil.copytree("stores/good", "old")

@@ -189,6 +189,7 @@ def shared_import(place: Path, goal: Path, n: int, wish: Wish) -> Any:
     return intake.imported(str(place), goal, join(stores, goal, lineage=(entry,)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", daily(["one file", "many files"], 1))
 def test_an_import_is_the_same_whatever_the_shards(kind: str, here: Path) -> None:
     lines = [conversation(number, score=number / 2) for number in range(9)] + ["{not JSON"]
@@ -225,6 +226,7 @@ def test_nothing_in_any_shard_is_nothing_matched(here: Path) -> None:
         read_shards("logs", Wish(format="hf-messages"), Here(2, here / "work"))
 
 
+@pytest.mark.full
 def test_ids_that_repeat_across_shards_are_numbered_as_in_one_process(here: Path) -> None:
     (here / "logs.jsonl").write_text((conversation(1) + "\n") * 8)
     alone = trajkit.import_("logs.jsonl", from_="hf-messages", output="alone")

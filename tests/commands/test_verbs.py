@@ -29,6 +29,7 @@ def test_a_verb_makes_what_its_command_makes():
     assert remembered("last_store") == {"path": str(Path("called").absolute())}
 
 
+@pytest.mark.full
 def test_verbs_chain_by_what_they_made_and_by_the_last_store():
     good = trajkit.select(SAMPLE, where=GOOD, output="good")
     masked = trajkit.mask(good, reason=["invalid", "loop"], output="masked")
@@ -157,6 +158,7 @@ def test_an_environment_is_checked():
     assert all(check.status != "failed" for check in found)
 
 
+@pytest.mark.full
 def test_a_training_here_is_planned_and_nothing_is_kept():
     trajkit.select(SAMPLE, where="purpose = 'train' and n_steps < 3", output="few")
     job = trajkit.sft_local(

@@ -157,6 +157,7 @@ def test_evaluation_never_trains_by_mistake(attempts: Attempts) -> None:
     assert read(store, include_eval=True)[1].n_rows == 1
 
 
+@pytest.mark.full
 def test_rows_are_the_same_in_any_layout_and_groups_are_as_asked(attempts: Attempts) -> None:
     episodes = [episode(name, ([1], [2]), ([1, 2, 3], [4]), seed=ord(name)) for name in "abcd"]
     whole, fit = read(attempts(episodes))

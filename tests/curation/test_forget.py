@@ -73,6 +73,7 @@ def test_old_stores_are_deleted_only_when_that_is_said_and_after_the_new_ones_ar
     assert "deleted" in str(done)
 
 
+@pytest.mark.full
 def test_a_store_of_nothing_else_and_pairs_of_them_are_only_deleted(
     folder: Path, tmp_path: Path, attempt: Callable[..., Episode]
 ) -> None:

@@ -121,6 +121,7 @@ def test_statistics_are_the_plain_ones_and_the_same_for_any_order_of_rows(
         assert sorted(map(int, map(str, ranks))) == list(range(1, len(ranks) + 1))
 
 
+@pytest.mark.full
 def test_the_score_is_episode_return_else_the_total_reward_else_an_error(
     attempts: Attempts, attempt: Attempt
 ) -> None:

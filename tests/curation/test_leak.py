@@ -400,6 +400,7 @@ def test_a_changed_part_is_refused(write: Write) -> None:
         leak(store, store, reservations=())
 
 
+@pytest.mark.full
 def test_the_command_ends_with_one_where_there_is_a_leak(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -462,6 +463,7 @@ def test_prompts_that_share_nearly_all_their_words_are_those_found_in_plain_pyth
     assert blocking(report).get("near_prompt", 0) == len(expected)
 
 
+@pytest.mark.full
 def test_near_identical_prompts_count_only_under_the_same_system_message_and_where_text_blocks(
     write: Write,
 ) -> None:
@@ -519,6 +521,7 @@ def test_a_side_is_cleaned_of_every_kind_of_leak_and_a_tally_says_what_left(
     assert open_store(goal).manifest.lineage[-1].arguments["drop"] == side
 
 
+@pytest.mark.full
 def test_cleaning_what_is_learned_leaves_out_reserved_worlds_and_nothing_without_a_leak(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -354,6 +354,7 @@ def _expected(one: Episode) -> list[str | None]:
     return found
 
 
+@pytest.mark.full
 @portions(6)
 @settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), runs=st.lists(st.lists(_STEP, min_size=1, max_size=6), min_size=1, max_size=4))

@@ -54,6 +54,7 @@ def test_the_order_of_the_stores_does_not_matter(attempt: Any, write: Write, tmp
     assert one.digest == other.digest
 
 
+@pytest.mark.full
 def test_stores_with_different_metrics_get_the_columns_of_all(
     attempt: Any, write: Write, tmp_path: Path
 ) -> None:

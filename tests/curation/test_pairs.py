@@ -94,6 +94,7 @@ def test_attempts_are_paired_where_they_part_for_the_first_time(attempts: Attemp
     assert pairs(store.path, None, margin=0.5, per_state=9).report == made.report
 
 
+@pytest.mark.full
 def test_at_most_so_many_from_one_state_and_those_with_the_largest_margins(
     attempts: Attempts, tmp_path: Path
 ) -> None:
@@ -289,6 +290,7 @@ def test_the_same_prompt_is_paired_within_a_group_or_on_one_side_of_a_split(
     assert {each.split for each in side} == {"train"}
 
 
+@pytest.mark.full
 def test_a_prompt_is_the_same_however_much_of_it_a_step_keeps(attempts: Attempts, tmp_path: Path) -> None:
     first, answer, second = (
         message(role, text) for role, text in (("user", "1"), ("assistant", "a"), ("user", "2"))
@@ -385,6 +387,7 @@ def test_options_that_make_no_sense_are_refused(
         pairs(attempts([episode("a", 1.0, "l")]).path, None, **options)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("other", "told"),
     [

@@ -277,6 +277,7 @@ def test_numbers_go_on_where_an_earlier_pass_ended(
     assert messages[0].text == "[EMAIL_41] wrote to [EMAIL_42]"
 
 
+@pytest.mark.full
 def test_numbers_go_on_wherever_the_earlier_placeholder_stands(
     write: Callable[[Iterable[Episode]], Path], tmp_path: Path
 ) -> None:
@@ -288,6 +289,7 @@ def test_numbers_go_on_wherever_the_earlier_placeholder_stands(
     assert scan(tmp_path / "clean").found == ()
 
 
+@pytest.mark.full
 def test_episodes_without_any_keep_their_hashes_and_the_others_get_theirs(
     write: Callable[[Iterable[Episode]], Path], tmp_path: Path
 ) -> None:

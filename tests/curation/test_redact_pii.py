@@ -75,6 +75,7 @@ def test_names_get_the_same_placeholder_everywhere_and_a_second_pass_finds_nothi
     assert scan(tmp_path / "clean", pii=model).found == ()
 
 
+@pytest.mark.full
 def test_without_a_model_numbers_of_cards_and_accounts_are_found(
     write: Callable[[Iterable[Episode]], Path], tmp_path: Path
 ) -> None:

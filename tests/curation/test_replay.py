@@ -278,6 +278,7 @@ def test_fill_needs_something_to_compare_with(six: list[Episode], write: Write, 
     assert list(open_dataset(tmp_path / "filled")) == [blind, six[1]]
 
 
+@pytest.mark.full
 def test_the_rollouts_own_limit_of_steps_comes_from_its_lineage(write: Write, tmp_path: Path) -> None:
     short = played(max_steps=2, seeds="0:2")
     assert any(episode.steps[-1].truncated for episode in short)
@@ -287,6 +288,7 @@ def test_the_rollouts_own_limit_of_steps_comes_from_its_lineage(write: Write, tm
     assert replay(write(short, "told", lineage=[entry])).replay.n_different == 0
 
 
+@pytest.mark.full
 def test_fill_tells_a_truncation_from_a_failure(write: Write, tmp_path: Path) -> None:
     short = [episode for episode in played(max_steps=2, seeds="0:2") if episode.outcome == "truncated"]
     assert short

@@ -76,6 +76,7 @@ def test_a_number_per_episode_is_a_metric_of_the_new_store(run: Run) -> None:
     assert (metric.level, metric.kind, metric.optimize) == ("episode", "float", "max")
 
 
+@pytest.mark.full
 def test_the_rest_of_the_store_is_as_it_was(run: Run) -> None:
     run("def fn(episode): return 1\n")
     before, after = list(open_dataset("store")), list(open_dataset("out"))
@@ -141,6 +142,7 @@ def test_what_fails_is_named_and_nothing_is_written(run: Run) -> None:
     assert not Path("out").exists()
 
 
+@pytest.mark.full
 def test_as_many_may_fail_as_max_bad_says(run: Run) -> None:
     done = run(FAILING, max_bad=3)
     assert [str(bad) for bad in done.bad] == [

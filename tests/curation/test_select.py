@@ -301,6 +301,7 @@ def test_a_share_is_exact_and_rounded_up() -> None:
     assert [eval(parse_share("20%").limit(str(n))) for n in (1, 5, 6, 10, 11)] == [1, 1, 2, 2, 3]
 
 
+@pytest.mark.full
 def test_the_control_is_random_and_as_large_as_the_selection(
     attempts: Attempts, attempt: Attempt, ids_of: Ids, tmp_path: Path
 ) -> None:
@@ -369,6 +370,7 @@ def test_episodes_of_reserved_worlds_leave_a_selection_and_its_control(
     leak(goal).checked()
 
 
+@pytest.mark.full
 def test_without_token_counts_the_control_goes_by_the_length_of_answers(
     attempts: Attempts, attempt: Attempt, tmp_path: Path
 ) -> None:

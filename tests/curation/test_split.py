@@ -204,6 +204,7 @@ def test_parts_order_and_threads_do_not_change_a_side(write: Write, tmp_path: Pa
     assert digests[0] == digests[1] == digests[2]
 
 
+@pytest.mark.full
 def test_the_manifest_says_the_side_and_the_rule_and_the_tally_adds_up(write: Write, tmp_path: Path) -> None:
     store = write(an_episode(f"ep-{number}", seed=number, n_steps=2) for number in range(30))
     ratio = {"train": 0.5, "val": 0.3}
@@ -383,6 +384,7 @@ def test_with_two_groups_or_more_no_side_is_empty_whatever_the_seed(write: Write
             assert report.nearest == tuple(side for side, by_place in has.items() if not by_place)
 
 
+@pytest.mark.full
 def test_a_side_that_would_be_empty_has_the_group_nearest_to_it(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

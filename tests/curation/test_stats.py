@@ -147,6 +147,7 @@ def test_an_episode_with_two_variants_counts_for_each(write: Write) -> None:
     assert {g.name: g.n_episodes for g in found.groups if g.by == "variant"} == {"a": 2, "b": 1}
 
 
+@pytest.mark.full
 def test_the_score_is_the_return_else_the_total_reward_else_what_is_asked(write: Write) -> None:
     with_return = write(
         [make_episode(0, metrics={"episode_return": 0.25, "grade": 3.0}, total_reward=0.5)], "a"
@@ -340,6 +341,7 @@ def test_the_same_id_in_two_stores_is_two_episodes(write: Write) -> None:
     assert (found.weights.n_episodes_learned, found.weights.effective_episodes) == pytest.approx((2, 9 / 5))
 
 
+@pytest.mark.full
 def test_numbers_do_not_depend_on_order_parts_or_threads(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

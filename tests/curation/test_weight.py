@@ -156,6 +156,7 @@ def test_attempts_at_one_start_are_compared_as_the_schemes_of_reinforcement_lear
     assert any("4 of 7 steps share their state" in note for note in report.notes)
 
 
+@pytest.mark.full
 def test_an_attempt_that_is_not_learned_still_says_what_a_state_is_worth(
     attempts: Attempts, tmp_path: Path
 ) -> None:
@@ -208,6 +209,7 @@ def test_no_weight_is_minus_0(attempts: Attempts, tmp_path: Path) -> None:
     assert [math.copysign(1, value) for value in weights(tmp_path / "out")["a"]] == [1, 1]
 
 
+@pytest.mark.full
 def test_normalised_weights_have_the_mean_size_1_in_each_task(attempts: Attempts, tmp_path: Path) -> None:
     store = attempts(
         [episode("a", 10.0), episode("b", 30.0), episode("c", 0.1, task="open", rewards=(0.0,) * 3)]
@@ -220,6 +222,7 @@ def test_normalised_weights_have_the_mean_size_1_in_each_task(attempts: Attempts
     assert tasks["world/goto"].median == pytest.approx(20 * 7 / 80.3)
 
 
+@pytest.mark.full
 def test_a_score_to_be_kept_small_counts_negated(tmp_path: Path) -> None:
     cost = Metric(name="cost", level=MetricLevel.EPISODE, kind=FeedbackKind.FLOAT, optimize="min")
     episodes = [episode("a", metrics={"cost": 3.0}), episode("b", metrics={"cost": 1.0})]
@@ -287,6 +290,7 @@ def test_episodes_without_the_groups_column_are_groups_of_their_own_and_counted(
     assert (made.report.all.least, made.report.all.most) == (-0.5, 0.5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("score", [1.7e308, 1e39])
 def test_weights_that_no_trainer_could_hold_are_refused(attempts: Attempts, score: float) -> None:
     store = attempts([episode("a", score), episode("b", -score), episode("c", -score)])
@@ -345,6 +349,7 @@ _OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.full
 @portions(4)
 @settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), runs=st.lists(_RUN, min_size=1, max_size=6), options=st.sampled_from(_OPTIONS))

@@ -89,6 +89,7 @@ def test_a_bug_is_no_secret(tmp_path: Path, sbatch: None) -> None:
         mapped(engine, work.forget_import, tmp_path, n=1)
 
 
+@pytest.mark.full
 def test_a_task_that_runs_twice_does_no_harm(
     tmp_path: Path, sbatch: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,6 +212,7 @@ def test_a_pattern_that_would_be_kept_in_a_file_is_refused(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_no_value_is_in_the_files_of_shards(tmp_path: Path) -> None:
     store = mailed(tmp_path / "mails")
     seen: list[bytes] = []

@@ -53,6 +53,7 @@ def solve(task: str, seed: int) -> tuple[bool, int]:
             return world.statistics()["progression"] == 1.0, n_steps
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", daily(range(4), 1))
 def test_all_recorded_episodes_replay_without_a_difference(traces: list[dict[str, Any]], part: int) -> None:
     assert Counter(trace["task"].partition("/")[2] for trace in traces) == dict.fromkeys(TASKS, 50)

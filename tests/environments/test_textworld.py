@@ -137,6 +137,7 @@ def test_another_fold_is_another_world_of_the_same_seed() -> None:
     assert len(set(starts)) == 3
 
 
+@pytest.mark.full
 def test_what_the_games_path_has_that_does_nothing_is_left_out() -> None:
     """In `cookingworld` it now and then opens what is open."""
     world, n_left_out = TextWorld("cookingworld"), 0
@@ -227,6 +228,7 @@ def test_a_world_of_before_a_fork_is_refused_after_it(world: TextWorld) -> None:
     assert world.step("look around").action_valid
 
 
+@pytest.mark.full
 def test_a_java_process_that_dies_is_an_error_and_the_next_episode_has_another(world: TextWorld) -> None:
     world.reset(0)
     assert world._jvm is not None

@@ -248,6 +248,7 @@ def test_a_world_that_was_learned_is_called_a_leak(played: Played, evaluated: Ev
     assert any("3 of 12 worlds" in leak for leak in rest.leaks)
 
 
+@pytest.mark.full
 def test_sizes_of_trainings_make_a_learning_curve(played: Played, evaluated: Evaluated) -> None:
     store = evaluated(
         [

@@ -55,6 +55,7 @@ def judged(wheel: Path, path: Path) -> list[dict]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.full
 @examples(40, 150)
 def test_harbors_own_models_take_every_document_and_give_it_back(wheel, tmp_path, n_examples):
     found = [whole(), conversation(), *open_dataset("sample:babyai").limit(20)]

@@ -80,6 +80,7 @@ def test_it_says_how_the_data_was_made_split_and_compared(text: str) -> None:
         assert said in text
 
 
+@pytest.mark.full
 def test_it_is_the_same_for_the_same_stores_and_never_shows_what_a_search_found(tmp_path: Path) -> None:
     mail = "joe.doe" + "@corp.io"
     made = store(tmp_path / "store", f"write to {mail}")

@@ -118,6 +118,7 @@ def test_a_store_of_evaluations_is_the_split_test_with_rows(tmp_path: Path) -> N
     assert (made.rows[0].split, made.rows[0].n_rows) == ("test", 1)
 
 
+@pytest.mark.full
 def test_values_too_wide_for_the_viewer_are_moved_counted_and_put_back(tmp_path: Path) -> None:
     wide = "x" * 3_000_000
     many = tuple(range(300_000))

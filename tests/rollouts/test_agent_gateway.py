@@ -168,6 +168,7 @@ def both(policy: str, tmp_path: Path, functions: tuple[str, ...]) -> Both:
     return Both(played, recorded, {one.episode_id: one for one in open_dataset(tmp_path / "store")})
 
 
+@pytest.mark.full
 def test_several_functions_in_a_step_are_the_same_steps_in_the_store_and_in_an_export(folder, tmp_path):
     played, recorded, exported = both("scout:act", tmp_path, ("act", "look"))
     assert {one.fault for one in played} == {None}

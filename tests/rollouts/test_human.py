@@ -149,12 +149,14 @@ def test_q_ends_the_run_and_only_finished_episodes_count(terminal):
     assert reached == "the player stopped"
 
 
+@pytest.mark.full
 def test_the_end_of_the_input_is_like_q(terminal):
     person = terminal("rooms:Room", "default", "5:9")
     person.type("\x04")
     assert person.results() == ["the player stopped"]
 
 
+@pytest.mark.full
 def test_many_actions_are_shown_on_demand(terminal):
     person = terminal("rooms:Maze", "default", "0:1")
     assert "30 actions; ? shows them\n" in person.type("?\n")

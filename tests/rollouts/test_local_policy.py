@@ -119,6 +119,7 @@ def test_the_same_run_seed_plays_the_same_and_another_one_does_not() -> None:
     assert walks(played(options(store=Path("other"), run_seed=1))) != first
 
 
+@pytest.mark.full
 def test_what_was_played_before_is_not_played_again() -> None:
     whole = walks(played(options()))
     half = options(store=None, new_run=True, run_seed=0, max_calls=9, concurrency=2)
@@ -159,6 +160,7 @@ def test_any_text_is_an_answer_where_nothing_holds_the_model(monkeypatch: pytest
     assert not any(step.action_valid for one in episodes for step in one.steps)
 
 
+@pytest.mark.full
 def test_several_models_and_prompts_play_side_by_side() -> None:
     common = {"model": BASE, "config": str(CONFIG), "function": "act"}
     players = (

@@ -264,6 +264,7 @@ def test_a_run_that_gives_up_keeps_what_was_played(folder, monkeypatch) -> None:
     assert len(play(session(seeds="0:60"))) == 50
 
 
+@pytest.mark.full
 def test_a_limit_on_time_stops_a_run_cleanly_and_the_same_command_goes_on(folder: Path) -> None:
     made = session(seeds="0:150", max_minutes=0.15 / 60, store=folder / "store")
     with open_run(made) as opened:

@@ -291,6 +291,7 @@ def test_datasets_and_evaluations_are_renewed_when_they_change(
             client.command(f"TRUNCATE TABLE {table}")
 
 
+@pytest.mark.full
 def test_texts_that_are_not_utf8_are_kept_byte_by_byte(
     rows: Any, bring: Any, compare: Any, client: Any, tmp_path: Path
 ) -> None:
@@ -312,6 +313,7 @@ def test_texts_that_are_not_utf8_are_kept_byte_by_byte(
     assert compare(tmp_path / "archive").is_complete
 
 
+@pytest.mark.full
 def test_a_missing_a_changed_and_a_newer_row_are_told_apart(
     rows: Any, bring: Any, compare: Any, client: Any, tmp_path: Path
 ) -> None:
@@ -506,6 +508,7 @@ def failing_at(name: str) -> Callable[..., Any]:
     return rows
 
 
+@pytest.mark.full
 def test_an_archive_of_another_database_is_left_alone(
     rows: Any, bring: Any, url: str, tmp_path: Path
 ) -> None:

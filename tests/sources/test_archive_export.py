@@ -185,6 +185,7 @@ def test_what_came_after_a_moment_completes_what_was_there(
     assert merged.digest == whole[place].manifest.digest
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["clickhouse", "postgres"])
 def test_the_sums_of_an_archive_are_those_of_its_database(
     kind: str, urls: dict[str, str], archives: dict[str, Path]

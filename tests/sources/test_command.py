@@ -231,6 +231,7 @@ def test_ctrl_c_leaves_nothing_and_the_next_export_works(folder: Path, rows: Any
     assert open_store(folder / "s").manifest.counts.n_steps == 16_002
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are Unix's")
 def test_a_full_disk_is_an_error_that_names_the_place_and_leaves_nothing(folder: Path, rows: Any) -> None:
     import resource

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from trajkit.sources.tensorzero.export.spool import Group, Spool
 from trajkit.sources.tensorzero.export.texts.continued import FOUND, continuations
@@ -103,6 +104,7 @@ def _expected(whole: list[Any], before: tuple[list[Any], dict[str, Any]] | None)
     return n_kept, whole[n_kept:]
 
 
+@pytest.mark.full
 def test_what_is_new_in_a_prompt_is_what_comparing_its_messages_finds(rows: Any, run: Any) -> None:
     chance = random.Random(7)
     expected = dict(_play(rows, chance) for _ in range(40))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.sources.row_database import RowDatabase, row_id
 from tests.sources.shapes import EPISODE, Steps
 
 
+@pytest.mark.full
 def test_copies_of_a_row_count_once_and_are_named() -> None:
     steps = Steps()
     steps.json()

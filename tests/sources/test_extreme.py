@@ -36,6 +36,7 @@ def nested(depth: int) -> str:
     return '{"a":[' * depth + "1" + "]}" * depth
 
 
+@pytest.mark.full
 def test_a_message_of_a_million_characters_stays_as_it_is(rows: Any, run: Any) -> None:
     text = (ALPHABET * (MILLION // len(ALPHABET) + 1))[:MILLION]
     episode_id = rows.id()

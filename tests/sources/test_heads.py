@@ -238,6 +238,7 @@ def test_agents_that_write_their_history_anew_are_sent_as_they_are(rows: Any, bo
     assert sent.whole == []
 
 
+@pytest.mark.full
 def test_short_prompts_are_not_looked_at(rows: Any, url: str, tmp_path: Path, monkeypatch: Any) -> None:
     def never(*args: Any) -> None:
         raise AssertionError
@@ -428,6 +429,7 @@ def test_rows_that_are_gone_when_they_are_asked_for_again_are_an_error(
     assert not goal.exists()
 
 
+@pytest.mark.full
 def test_a_user_who_may_set_nothing_can_read_long_conversations(
     rows: Any, sent: Sent, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

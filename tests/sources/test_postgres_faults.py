@@ -78,6 +78,7 @@ def test_a_connection_that_breaks_in_the_middle_of_a_stream_is_an_error_and_the_
     assert again.digest == exported(url, tmp_path / "undisturbed").digest
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "about",
     daily(["tensorzero.model_inferences AS m", "json_inference_data AS d", "SELECT set_config"], 1),

@@ -179,6 +179,7 @@ def test_prompts_under_another_variant_are_those_that_the_gateway_would_have_sen
     assert all(step.n_input_tokens == 7 and step.loss_weight == 1 for step in steps)
 
 
+@pytest.mark.full
 def test_a_configuration_file_stands_in_the_place_of_the_snapshots(
     play: Play, run: Any, gateway: Any
 ) -> None:

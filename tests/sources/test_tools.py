@@ -181,6 +181,7 @@ def test_a_step_whose_tools_nobody_knows_is_not_learned() -> None:
     assert [(entry.reason, entry.n_steps) for entry in tally.masked] == [("tools unknown", 4)]
 
 
+@pytest.mark.full
 def test_configurations_are_read_only_where_a_row_needs_one() -> None:
     steps = Steps()
     steps.json()

@@ -150,6 +150,7 @@ def test_what_it_acknowledged_is_there_after_it_was_killed(folder: Path) -> None
     assert second.url == first.url  # the same user, password and port: what remembers the URL still works
 
 
+@pytest.mark.full
 def test_it_takes_another_port_when_its_own_is_taken(folder: Path) -> None:
     first = ClickHouse.start(folder)
     first.kill()
@@ -174,6 +175,7 @@ def test_as_a_context_manager_it_ends_with_the_block(folder: Path) -> None:
     assert not server.is_running
 
 
+@pytest.mark.full
 def test_when_it_does_not_start_the_error_shows_its_log(folder: Path) -> None:
     ClickHouse.start(folder).kill()
     (folder / "data").rename(folder / "away")

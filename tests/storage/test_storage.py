@@ -336,6 +336,7 @@ def multipart_uploads() -> list[object]:
     return fsspec.filesystem("s3").call_s3("list_multipart_uploads", Bucket=BUCKET).get("Uploads", [])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("server", ["s3"], indirect=True)
 @pytest.mark.parametrize(
     "fault", [None, once("503", "PUT", "partNumber=2"), once("cut request", "PUT", "partNumber")]
@@ -385,6 +386,7 @@ def large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     return part, manifest
 
 
+@pytest.mark.full
 def test_reads_that_fail_once_give_the_same_answer_and_refusals_end_in_a_line(
     server: Proxy, bucket: str
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_condition_means_the_same_as_in_select(
     assert [each.episode_id for each in Dataset(store).where(condition)] == expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", daily(["a*", "a[b]", 'it\'s "a"', "a?", "a[!c]", "{ab,ac}"], 2))
 def test_a_folder_whose_name_looks_like_a_pattern_is_read_itself_and_no_other(
     store_of: Callable[..., Store], episode: Callable[..., Episode], tmp_path: Path, name: str
@@ -252,6 +253,7 @@ def test_a_repr_is_short(ten: Store) -> None:
     assert bool(Dataset(ten).limit(0))
 
 
+@pytest.mark.full
 def test_iteration_holds_a_few_episodes_at_a_time(
     store_of: Callable[..., Store], episode: Callable[..., Episode], step: Callable[..., object]
 ) -> None:

@@ -211,6 +211,7 @@ def test_a_killed_writer_leaves_no_store_and_the_next_one_works(
     assert len(open_dataset(tmp_path / "store")) == 1
 
 
+@pytest.mark.full
 def test_a_full_disk_is_told_with_the_path_and_leaves_nothing(
     tmp_path: Path, python: Callable[[str], subprocess.Popen[str]]
 ) -> None:

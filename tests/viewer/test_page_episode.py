@@ -163,6 +163,7 @@ def test_an_appended_conversation_differs_by_what_is_new(visit: Any) -> None:
         assert step.locator(".prompt > .message").count() == 4
 
 
+@pytest.mark.full
 def test_a_long_text_comes_in_pieces(visit: Any) -> None:
     with visit("#/episode/0/conversation") as found:
         text = found.page.locator("#step-0 .user .words")
@@ -196,6 +197,7 @@ def test_a_line_of_a_million_letters_is_read_to_its_end(visit: Any) -> None:
         assert not found.is_wider_than_its_window()
 
 
+@pytest.mark.full
 def test_many_steps_come_as_they_are_needed(visit: Any) -> None:
     with visit("#/episode/0/long/step/300") as found:
         page = found.page

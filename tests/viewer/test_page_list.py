@@ -185,6 +185,7 @@ def test_pages_follow_each_other_also_from_episode_to_episode(visit: Any) -> Non
     assert found.said == []
 
 
+@pytest.mark.full
 def test_the_keyboard_is_enough(visit: Any) -> None:
     with visit("#/?task=goto&store=0") as found:
         page = found.page

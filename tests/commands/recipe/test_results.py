@@ -48,6 +48,7 @@ def test_the_page_has_no_table_without_numbers(results: ModuleType) -> None:
         results.placed(page, "nothing", "")
 
 
+@pytest.mark.full
 def test_training_seeds_have_worlds_of_their_own_and_nothing_is_done_twice(
     results: ModuleType, tmp_path: Path
 ) -> None:

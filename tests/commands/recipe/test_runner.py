@@ -150,6 +150,7 @@ def test_a_step_that_fails_is_told_and_ends_the_run(play: Runner) -> None:
     assert RunFolder(FOLDER).record("good") == report.failed
 
 
+@pytest.mark.full
 def test_a_failed_step_is_done_again_and_the_rest_after_it(play: Runner) -> None:
     text = CHOOSE + "  scored:\n    verb: score\n    store: ${good}\n    with: fn.py:fn\n    name: one\n"
     first = play(text)

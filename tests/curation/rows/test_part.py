@@ -115,6 +115,7 @@ def test_only_row_groups_with_chosen_steps_are_read(tmp_path: Path) -> None:
         list(PartSteps(part, None).tables(None, merges=False))
 
 
+@pytest.mark.full
 def test_rows_of_plain_text_need_no_pandas(tmp_path: Path) -> None:
     # importing it takes longer than the rows of a small store
     code = (

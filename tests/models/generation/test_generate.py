@@ -90,6 +90,7 @@ def test_an_answer_follows_from_its_ask_and_seed_and_not_from_its_neighbours(fre
     assert [each.tokens for each in others] != [each.tokens for each in together]
 
 
+@pytest.mark.full
 def test_tokens_are_drawn_as_often_as_they_are_likely(fresh: LocalModel) -> None:
     asked = ask(1, max_new_tokens=1, n_logprobs=3)
     heat = 1.5

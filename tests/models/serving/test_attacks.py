@@ -193,6 +193,7 @@ def test_a_body_that_no_model_reads_is_refused_before_it_is_parsed(server: Runni
     assert time.monotonic() - before < NORMAL_S
 
 
+@pytest.mark.full
 def test_others_are_answered_while_long_prompts_are_read(server: Running) -> None:
     long = body(messages=[{"role": "user", "content": "a ball " * 10_000}], n=16)
     ended = threading.Event()

@@ -159,6 +159,7 @@ def test_two_recorders_know_their_own(client, async_client, server, wire, tmp_pa
         assert texts(episode) == [text]
 
 
+@pytest.mark.full
 def test_tasks_that_run_at_once_keep_to_their_episodes(async_client, server, wire, store, episodes, echo):
     async def play(client, recorder, number: int) -> None:
         async with recorder.episode(task=f"task {number}") as e:

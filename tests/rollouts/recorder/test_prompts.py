@@ -116,6 +116,7 @@ def item_plain(item: dict) -> dict:
     return {"role": item["role"], "text": item["content"]}
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conversation=turns(), is_chained=st.booleans())
 def test_prompts_of_responses_come_back_as_they_were_sent(client, server, wire, conversation, is_chained):

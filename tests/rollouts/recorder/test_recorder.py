@@ -454,6 +454,7 @@ def test_a_program_that_forgets_to_close_has_its_store_and_a_warning(server, wir
     assert not journal_of(store).exists()
 
 
+@pytest.mark.full
 def test_a_program_that_forgets_to_close_is_told_when_its_store_cannot_be_written(server, wire, store):
     server.reply = lambda request: wire.Answer(wire.completion("yes"))
     done = script(server.url, store, f"call()\nos.mkdir({str(store)!r})")

@@ -126,6 +126,7 @@ def test_special_calls_keep_what_the_proxy_said_of_them(file: Path) -> None:
     assert (read["cached"].origin or {})["spend_logs_metadata"] == {"task": "cache"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["responses", "anthropic"])
 def test_other_apis_give_the_same_conversation(file: Path, name: str) -> None:
     (step,) = READ.sound(file)[name].steps
@@ -139,6 +140,7 @@ def test_other_apis_give_the_same_conversation(file: Path, name: str) -> None:
     assert [tool["name"] for tool in step.tools or ()] == ["act"]
 
 
+@pytest.mark.full
 def test_what_was_not_stored_is_counted_and_fails_nothing(file: Path, tmp_path: Path) -> None:
     missing = {one.place.rpartition(" ")[2]: one.missing for one in READ.found(file)}
     assert missing["unstored"] == (NO_ANSWER, NO_PROMPT)

@@ -306,6 +306,7 @@ def test_a_redirect_is_not_followed(
     assert "which is not followed" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_tuned_model_that_repeats_the_key_or_sends_the_prompt_elsewhere_is_heard_without(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -462,6 +463,7 @@ def test_a_job_that_was_paid_for_elsewhere_is_found_again_too(other: Other, bad:
     assert len(other.server.jobs) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("end", [0, 1])
 def test_a_key_that_is_repeated_elsewhere_is_neither_shown_nor_written(other: Other, end: int) -> None:
     said: list[str] = []

@@ -162,6 +162,7 @@ def test_a_word_of_theirs_that_is_not_known_is_a_job_that_runs(running: Running,
     assert launch.follow(*job).status == JobStatus.SUCCEEDED
 
 
+@pytest.mark.full
 def test_cancel_ends_the_job_there(running: Running, job: Ready) -> None:
     launch.start(*job)
     assert launch.cancel(*job).status == JobStatus.CANCELLED

@@ -39,6 +39,7 @@ def player(**options: Any) -> Player:
     return Player(open_stage(recipe, RESERVED), ChatTemplate(BASE), seed=0)
 
 
+@pytest.mark.full
 def test_a_model_plays_the_same_twice_and_draws_nothing_from_the_training(model: Any) -> None:
     import torch
 

@@ -259,6 +259,7 @@ def test_shuffled_verdicts_teach_kto_nothing(train: Callable[..., PreferenceTrai
     assert_more_than_shuffled(done, control)
 
 
+@pytest.mark.full
 def test_the_margin_is_of_log_probabilities(dpo: Done, base: str) -> None:
     """Computed once more from the saved adapter, by hand."""
     import peft

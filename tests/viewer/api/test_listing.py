@@ -90,6 +90,7 @@ def test_filters_choose_what_a_query_of_the_dataset_chooses(
     assert client.ids(store=0, sort="seed", **words) == expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "condition", daily(["n = 1 and 0.2 < avg <= 0.5", "pass@1 > 0", "rank = 1", "not n_success > 0"], 2)
 )
@@ -110,6 +111,7 @@ def test_a_store_that_lacks_what_a_condition_names_has_no_match_and_that_is_said
     assert client.ask("episodes", where="seed >= 0")["notes"] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", daily(["metric.episode_return", "task", "n_steps", "started_at", "seed"], 2))
 @pytest.mark.parametrize("descending", [False, True])
 def test_the_order_is_that_of_the_dataset_and_what_is_unknown_comes_last(

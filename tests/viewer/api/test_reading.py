@@ -188,6 +188,7 @@ def test_other_values_that_are_long_are_cut_and_read_in_pieces_too(long: Client)
         assert whole.count("\\n") == LONG.count("\n")  # it is JSON
 
 
+@pytest.mark.full
 def test_a_cut_text_of_a_prompt_says_which_step_holds_it(long: Client) -> None:
     found = long.ask("messages", id="long", step=1)
     cuts = [block["cut"] for each in found["messages"] for block in each["blocks"] if "cut" in block]

@@ -56,7 +56,7 @@ def spec(drawn: Drawn, *, is_wide: bool = False) -> dict[str, Any]:
         drawn: The chart.
         is_wide: Fill the width of the surrounding element.
     """
-    found: dict[str, Any] = drawn.chart.to_dict(format="vega-lite")
+    found: dict[str, Any] = drawn.chart.to_dict(format="vega-lite", validate=False)
     found.pop("config", None)  # Altair's own colors
     if is_wide:
         found |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
