@@ -48,7 +48,7 @@ _COLOURS = ("red", "blue", "green", "grey", "purple", "yellow")
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -138,7 +138,7 @@ class Lab:
         print(f"  {time.monotonic() - started:.0f} s", flush=True)
 
     def reserved(self, tasks: Sequence[str], worlds: range) -> None:
-        """Keep worlds for measuring: whoever would play or learn them is refused."""
+        """Keep worlds for measuring: a command that would play or learn them is refused."""
         self.trajkit(
             *("reserve", self.environment, *self.settings, *repeated("--task", tasks)),
             *("--seeds", seeds_of(worlds)),

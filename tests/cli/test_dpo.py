@@ -101,7 +101,7 @@ def test_a_store_is_learned_by_kto(base: str, capsys: pytest.CaptureFixture[str]
         (("--set", "betta=1"), "betta"),
         (("--max-length", "8"), "longer than 8 tokens"),
         (("--val", "episodes"), "is a store, and dpo learns from pairs"),
-        ((), "nobody is here to ask"),
+        ((), "there is no terminal to ask on"),
     ],
 )
 def test_what_cannot_be_trained_is_said(

@@ -643,7 +643,7 @@ def test_a_model_is_found_by_the_name_of_a_registered_variant(capsys: pytest.Cap
         (["a=sample:tiny-base", *PROMPTS[:2], "--template-variant", "hist"], "no variant 'hist'"),
         (["a=sample:tiny-base", "--function", "act"], "where is the function 'act'?"),
         (["a=sample:tiny-base", "--policy-set", "hat=1"], "the policy local has no setting 'hat'"),
-        (["a", "--through", "process"], "nobody can tell which model 'a' is"),
+        (["a", "--through", "process"], "it is not known which model 'a' is"),
     ],
 )
 def test_a_model_that_cannot_play_is_refused_with_code_2(

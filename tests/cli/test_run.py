@@ -185,7 +185,7 @@ def test_a_step_that_fails_says_how_to_go_on(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("choose.yaml", "-o", "run"), 2, "nobody is here to ask"),
+        (("choose.yaml", "-o", "run"), 2, "there is no terminal to ask on"),
         (("choose.yaml",), 2, "Missing option '-o'"),
         (("chose.yaml", "-o", "run"), 2, "chose.yaml cannot be read"),
         (("chose", "-o", "run"), 2, "there is no recipe 'chose'"),

@@ -86,7 +86,7 @@ def test_nothing_is_sent_without_a_model_a_key_or_a_yes(
     assert f'model = "{service}::NAME" in trajkit.toml' in capsys.readouterr().err
     Path("trajkit.toml").write_text(f'model = "{service}::{standins[service]}"\n')
     assert run(asked) == 2
-    assert "nobody is here to ask" in capsys.readouterr().err
+    assert "there is no terminal to ask on" in capsys.readouterr().err
     assert not list(Path("runs").glob("*"))
     monkeypatch.delenv(f"{service.upper()}_API_KEY")
     assert run([*asked, "--yes"]) == 2

@@ -112,7 +112,7 @@ def test_a_replay_is_carried_out_again(tmp_path: Path) -> None:
     made = trajkit.replay("stores/one", only_verified=True, output="made").made
     assert made is not None
     assert made.manifest is not None
-    with pytest.raises(RequestError, match="this runs babyai:X, and nobody is here to ask"):
+    with pytest.raises(RequestError, match="this runs babyai:X, and there is no terminal to ask on"):
         renamed(Path("made"), env="babyai:X")
     assert trajkit.rebuild("made", output="again").digest == made.manifest.digest == digest("again")
 
@@ -205,7 +205,7 @@ def test_rollouts_are_not_played_again() -> None:
 
 def test_a_scorer_that_has_changed_or_may_not_run_is_refused() -> None:
     trajkit.score("stores/all", with_="checks.py:words", name="words", output="stores/scored")
-    with pytest.raises(RequestError, match=r"this runs checks\.py:words, and nobody is here to ask"):
+    with pytest.raises(RequestError, match=r"this runs checks\.py:words, and there is no terminal to ask on"):
         trajkit.rebuild("stores/scored", output="again")
     Path("checks.py").write_text(SCORER + "# changed\n")
     with pytest.raises(DataError, match=r"the checks\.py that scored: it has changed since"):

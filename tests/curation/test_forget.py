@@ -63,7 +63,7 @@ def test_new_stores_lack_the_episodes_and_their_history_does_not_name_them(
 def test_old_stores_are_deleted_only_when_that_is_said_and_after_the_new_ones_are_there(
     folder: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(RequestError, match="nobody is here to ask"):
+    with pytest.raises(RequestError, match="there is no terminal to ask on"):
         trajkit.forget(["a"], stores=folder, output=tmp_path / "new", delete=True)
     assert not (tmp_path / "new").exists()
     done = trajkit.forget(["a"], stores=folder, output=tmp_path / "new", delete=True, yes=True)

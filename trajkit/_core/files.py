@@ -48,7 +48,7 @@ def sha256_file(path: Path) -> str:
 
 
 def temporary_beside(goal: Path) -> Path:
-    """A name in the goal's own folder (so that a rename stays on one file system) that nobody uses.
+    """A name in the goal's own folder (so that a rename stays on one file system) that is not in use.
 
     What goes to an address is built in the system's temporary folder.
     """

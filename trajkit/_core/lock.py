@@ -49,7 +49,7 @@ if sys.platform == "win32":
     import msvcrt
 
     _FAR = 1 << 20
-    """The byte that is locked: it need not exist, and nobody reads it."""
+    """The byte that is locked: it need not exist, and its value is not read."""
 
     def _try(descriptor: int) -> bool:
         os.lseek(descriptor, _FAR, os.SEEK_SET)

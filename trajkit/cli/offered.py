@@ -16,7 +16,7 @@ _RUNS = "runs"
 _MANIFEST = "manifest.json"
 """As the store's layout has it, which is slow to import."""
 _MOST = 500
-"""Names beyond these are not offered: nobody reads them."""
+"""Names beyond these are not offered: the list would be too long to read."""
 
 
 def offered(context: click.Context, parameter: click.Parameter) -> list[str] | None:

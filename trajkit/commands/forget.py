@@ -150,7 +150,7 @@ def forget(
             yes=yes,
             verb="deletes them",
             refused="nothing was changed",
-            unasked=f"this deletes {plural(len(held), 'folder')}, and nobody is here to ask",
+            unasked=f"this deletes {plural(len(held), 'folder')}, and there is no terminal to ask on",
         )
     for path, new in goals.items():
         new.parent.mkdir(parents=True, exist_ok=True)

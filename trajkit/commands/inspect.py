@@ -45,7 +45,7 @@ def inspect(
     against: Annotated[StoreLike | None, Option(metavar="STORE|FILE")] = None,
     html: Annotated[Place | None, Option(metavar="FILE")] = None,
 ) -> Inspection:
-    """Tell on one page what is in some logs: for whoever has just been handed them.
+    """Show on one page what is in some logs that are new to you.
 
     The page says what the logs are, how much they hold, what of it is trainable, what is scored, what failed,
     what repeats, which kinds of secrets are in them (never a secret itself), and shows three episodes. It

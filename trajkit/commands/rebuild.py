@@ -188,7 +188,7 @@ def rebuild(
             yes=yes,
             verb="runs it",
             refused="nothing was written",
-            unasked=f"this runs {', '.join(code)}, and nobody is here to ask",
+            unasked=f"this runs {', '.join(code)}, and there is no terminal to ask on",
         )
     before = remembered("last_store")
     try:

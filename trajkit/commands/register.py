@@ -204,7 +204,7 @@ def _ask(question: str, asked: Mapping[str, Any], *, changed: str, verb: str) ->
         yes=asked["yes"],
         verb=verb,
         refused=_UNCHANGED,
-        unasked=f"this changes {changed}, and nobody is here to ask",
+        unasked=f"this changes {changed}, and there is no terminal to ask on",
     )
 
 

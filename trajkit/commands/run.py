@@ -87,7 +87,7 @@ def run(
         talk("dry run: nothing was run")
         return Report(folder=goal, recipe=loaded.recipe.name)
     if any(status != "done" for status in before.values()):
-        unasked = f"this runs {plural(len(steps), 'step')} in {goal}, and nobody is here to ask"
+        unasked = f"this runs {plural(len(steps), 'step')} in {goal}, and there is no terminal to ask on"
         console.confirm("Run?", yes=yes, verb="runs it", refused="nothing was run", unasked=unasked)
     changes = [word for name, value in loaded.settings.items() for word in ("--set", f"{name}={value}")]
     again = _joined(["trajkit", "run", str(recipe), "-o", str(goal), *changes])

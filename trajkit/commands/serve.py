@@ -79,7 +79,7 @@ def serve(
     key = _api_key(api_key_location)
     wanted = wanted_models(many(models), many(name), base, Path(runs))
     if host not in _LOOPBACK and key is None:
-        talk(f"note: whoever reaches {host} can use it; --api-key-location asks for a key")
+        talk(f"note: anyone who can reach {host} can use it; --api-key-location asks for a key")
     if engine == "vllm":
         from trajkit.commands.play.vllm import ServingVllm, start_vllm
 

@@ -97,7 +97,7 @@ class Job:
             raise
         except (
             BaseException
-        ) as error:  # also Ctrl-C and out of memory: whoever waits for the task must see it
+        ) as error:  # also Ctrl-C and out of memory: the process that waits for the task must see it
             kind = type(error).__name__  # its text may hold a secret
             self._fail(
                 index, "TrajkitError", f"{self.named(index)} stopped with {kind}", "its log has the details"

@@ -127,7 +127,7 @@ class HasExpert(Protocol):
     """An environment that has an expert."""
 
     def expert_action(self) -> str:
-        """Return the expert's next action in the current state, whoever chose the actions before."""
+        """Return the expert's next action in the current state, also after actions that others chose."""
         ...
 
 

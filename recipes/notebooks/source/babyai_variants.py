@@ -2,7 +2,7 @@
 # # An agent that walks through mazes: four prompts, what went well, a tuned model
 #
 # A gateway plays BabyAI with four ways to prompt. The episodes that went well become a training set, a model
-# of this machine learns from it, and both are measured on worlds that nobody has learned.
+# of this machine learns from it, and both are measured on worlds that no model has learned.
 #
 # Needs `trajkit[stack,babyai,local,report]`; no key, no network, no GPU. The model behind the gateway is a
 # **rule player, not a language model**: `trajkit.up(model="openai::gpt-4.1-mini")` puts a real one in its

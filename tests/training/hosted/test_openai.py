@@ -198,7 +198,7 @@ def test_a_failed_job_is_created_anew_only_after_another_yes(
     assert "a new one would cost again" in capsys.readouterr().err
     service.statuses = ["succeeded"]
     service.jobs["ftjob-1"]["looks"] = 0
-    assert sft() == 2  # nobody is here to ask
+    assert sft() == 2  # there is no terminal to ask on
     assert "created anew, and paid for" in capsys.readouterr().err
     assert len(service.jobs) == 1
     assert sft("--yes") == 0

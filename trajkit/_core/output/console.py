@@ -43,7 +43,7 @@ class Styled(NamedTuple):
 
 
 def styled(text: str, **style: Any) -> Styled:
-    """The text in a style of `click.style`, where stdout is a terminal and nobody said NO_COLOR."""
+    """The text in a style of `click.style`, where stdout is a terminal and NO_COLOR is not set."""
     return Styled(text, style)
 
 
@@ -139,7 +139,7 @@ def quiet() -> Iterator[None]:
 
 
 def confirm(
-    question: str, *, yes: bool, verb: str, refused: str, unasked: str = "nobody is here to ask"
+    question: str, *, yes: bool, verb: str, refused: str, unasked: str = "there is no terminal to ask on"
 ) -> None:
     """Ask before something is started; `yes` has answered.
 

@@ -1,4 +1,4 @@
-"""Pieces of HTML that stand in somebody's notebook: the paper there is white or black, and not ours.
+"""Pieces of HTML for a notebook, whose background may be light or dark.
 
 Colours follow the notebook's own ink, and everything is readable where a viewer drops the style. All text is
 escaped, and its direction ends where it ends.

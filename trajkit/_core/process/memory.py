@@ -96,8 +96,8 @@ class _WithoutPandas(importlib.abc.MetaPathFinder):
 def leave_pandas() -> None:
     """Keep pyarrow from importing pandas, where it is installed, when it is first given a Python object.
 
-    It would only ask whether the object is one of pandas, and take 0.2 s and 30 MB for it. Whoever wants
-    pandas later, such as `to_pandas`, gets it. Like `prefer_little_memory`, after which it comes, this is for
+    It would only ask whether the object is one of pandas, and take 0.2 s and 30 MB for it. A later call that
+    needs pandas, such as `to_pandas`, gets it. Like `prefer_little_memory`, after which it comes, this is for
     the command line, and elsewhere does nothing.
     """
     if not _ours or "pandas" in sys.modules:

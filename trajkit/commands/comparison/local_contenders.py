@@ -81,7 +81,7 @@ def cast_of(
         contenders: As they were typed.
         known: The models that were tuned here.
         stage: The configuration; None where there is none, and trajkit's own prompt is played. So it is where
-            nobody named the configuration, no model has to do with it, and it is for another environment or
+            no configuration was named, no model has to do with it, and it is for another environment or
             a model learned other prompts.
         env_id: What is played.
         actions: What may be done there.
@@ -91,7 +91,7 @@ def cast_of(
         is_served: Whether a name may also be that of a model at a server.
 
     Raises:
-        RequestError: A model or a variant is not there, or nobody can tell whose prompts it gets.
+        RequestError: A model or a variant is not there, or it is not known whose prompts it gets.
         DataError: The folder of jobs is damaged.
     """
     if template_variant is not None:
@@ -279,7 +279,7 @@ def _model_of_variant(variant: str, known: Lineage, stage: Stage | None) -> str:
 
     if stage is None:
         raise RequestError(
-            f"nobody can tell which model {variant!r} is: there is no configuration",
+            f"it is not known which model {variant!r} is: there is no configuration",
             hint="--config tensorzero.toml, or NAME=MODEL",
         )
     if variant not in stage.variants:

@@ -39,7 +39,7 @@ class StepStatus(StrEnum):
     FAILED = "failed"
     """It ended badly."""
     STOPPED = "stopped"
-    """Somebody stopped it."""
+    """A person stopped it."""
 
 
 class StepRecord(Model):

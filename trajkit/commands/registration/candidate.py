@@ -72,7 +72,7 @@ def _of_name(asked: Mapping[str, Any]) -> Candidate:
             asked, ("name", "served_as", "server", "api_key_location"), "--model of a hosted service"
         )
         return Candidate(hosted_name(name), TunedModel(name=hosted_name(name), names=(name,)))
-    refuse_options(asked, ("server",), "--model, which somebody serves already")
+    refuse_options(asked, ("server",), "--model, which is served already")
     served = _served(asked, name)
     return Candidate(served, TunedModel(name=served.name, names=(name,)))
 

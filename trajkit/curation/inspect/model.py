@@ -147,7 +147,7 @@ class Example(Model):
 
 
 class Inspection(Model, Result):
-    """What somebody needs to know first about some logs."""
+    """What a reader needs to know first about some logs."""
 
     place: str
     """What was read."""

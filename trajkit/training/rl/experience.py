@@ -28,7 +28,7 @@ _SCHEMES = {
 
 
 class Trace(NamedTuple):
-    """An episode as a model learns it, whoever played it."""
+    """An episode as a model learns it, from any player."""
 
     group: tuple[Hashable, ...]
     """What its attempts share: task and seed, of a store environment, task and seed. The seed is the last."""

@@ -46,7 +46,7 @@ _DECIDING = ("torch", "transformers", "peft", "accelerate", "tokenizers", "numpy
 HELD_OUT = "held_out.json"
 """Initial states of the reserved worlds, in the folder of a job."""
 _USUAL_HELD_OUT = 32
-"""So many of the reserved seeds are measured with where nobody says."""
+"""How many reserved seeds an evaluation uses by default."""
 
 
 class RlRequest(Model):

@@ -164,7 +164,7 @@ def trainer_class() -> type[Any]:
 
         def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
             """Play the held-out seeds."""
-            assert self._measure is not None  # else nobody evaluates
+            assert self._measure is not None  # else there is no evaluation
             played = self._measure(self.model)
             self._held_out |= {one.initial_state_hash for one in played}
             how = success_of(lived_of(played).traces)

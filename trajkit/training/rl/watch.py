@@ -57,7 +57,7 @@ class Watch:
             )
 
     def say(self, message: str) -> None:
-        """Tell something to whoever waits for the training."""
+        """Report a line to the process that waits for the training."""
         self._tell({"kind": "message", "message": message})
 
     def check(self, n_learned: int, n_stale: int = 0) -> None:

@@ -104,8 +104,8 @@ def _fitted(column: pa.Array[Any], goal: pa.DataType) -> pa.Array[Any]:
 
 
 _SHOWN, _NO_UTF8 = "\ufffd".encode(), b"\xff"
-"""What the archive has where a byte could not be read; and a byte that no UTF-8 has, which whoever decodes
-the text makes that again. So an export notices such a text, too."""
+"""What the archive has where a byte could not be read; and a byte that no UTF-8 has, which becomes that
+again when the text is decoded. So an export notices such a text, too."""
 
 
 def _as_it_came(columns: Sequence[pa.Array[Any]], names: Sequence[str], marks: Any) -> list[pa.Array[Any]]:

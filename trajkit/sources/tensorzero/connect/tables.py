@@ -215,7 +215,7 @@ class Scope(NamedTuple):
 
 
 def chosen(ids: Sequence[str]) -> pa.Table:
-    """Ids, of whatever, as a table that travels with a query."""
+    """Ids as a table that is sent with a query."""
     return pa.table({"episode_id": pa.array(ids, pa.string())})
 
 

@@ -107,7 +107,7 @@ class Workers(Generic[Result]):
         if len(self._pending) == _N_THREADS:
             self._take_first()
         future: Future[Result] = Future()
-        # pending before it is given: Ctrl-C may come while it is, and what nobody knows of cannot be stopped
+        # pending before it is given: Ctrl-C may come meanwhile, and a task that is not recorded cannot stop
         self._pending.append(future)
         self._pool.submit(_do, work, future)
 
@@ -130,7 +130,7 @@ def _do(work: Callable[[], Result], future: Future[Result]) -> None:
     if future.set_running_or_notify_cancel():
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - whoever takes the result gets it
+        except BaseException as error:  # noqa: BLE001 - the caller that takes the result gets it
             future.set_exception(error)
 
 

@@ -26,7 +26,7 @@ _BLOCK_BYTES = 16_000_000
 """Approximate size of a batch of rows: one large batch costs less than many small ones."""
 
 _ONLY_READING = "2"
-"""ClickHouse's setting `readonly`: every query that would write is refused, whoever the user is."""
+"""ClickHouse's setting `readonly`: every query that would write is refused, for every user."""
 
 
 class Connection:
@@ -165,7 +165,7 @@ class Connection:
 class _Watched:
     """An answer that is read along: an Arrow stream says when it is over, and pyarrow does not insist on it.
 
-    Whatever stands between here and the server may end an answer early and in good order.
+    A proxy between here and the server may end an answer early without an error.
     """
 
     closed = False
