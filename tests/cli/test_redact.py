@@ -84,7 +84,6 @@ def test_a_line_that_is_no_pattern_is_named_and_not_shown(
     assert "s3cret" not in printed
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", ["betterleaks", "gitleaks"])
 def test_a_scanner_on_the_path_has_the_last_word(
     store: str, capsys: pytest.CaptureFixture[str], name: str

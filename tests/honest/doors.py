@@ -23,8 +23,10 @@ class Doors(Contract):
         passed_by = []
         for importer in sorted(graph.modules):
             for imported in sorted(graph.find_modules_directly_imported_by(importer)):
-                inside, room = importer.split("."), imported.split(".")
-                if inside[:1] in (inside, room) or inside[1] == room[1]:  # public names, or the same room
+                if "." not in importer or "." not in imported:  # the public names
+                    continue
+                room = imported.split(".")
+                if importer.split(".")[1] == room[1]:
                     continue
                 for depth in range(2, len(room)):
                     package = ".".join(room[:depth])

@@ -6,6 +6,10 @@ import re
 import tomllib
 from pathlib import Path
 
+import grimp
+
+from tests.honest.doors import Doors
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
@@ -31,3 +35,14 @@ def test_every_room_is_described() -> None:
 def test_the_files_that_the_page_names_exist() -> None:
     for name in re.findall(r"`((?:\w+/)+\w+\.py)`", PAGE):
         assert any((ROOT / folder / name).exists() for folder in ("", "trajkit")), name
+
+
+def test_an_import_past_a_door_is_found() -> None:
+    graph = grimp.build_graph("trajkit")
+    doors = Doors(name="doors", session_options={}, contract_options={})
+    assert doors.check(graph, verbose=False).kept
+    past = ("trajkit.viewer.server", "trajkit.store.writing.check")
+    graph.add_import(importer=past[0], imported=past[1])
+    found = doors.check(graph, verbose=False)
+    assert not found.kept
+    assert found.metadata["passed_by"] == [(*past, "trajkit.store.writing")]

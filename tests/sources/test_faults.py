@@ -312,7 +312,6 @@ def test_no_server_at_all(database: Database, failed: Failed, folder: Path, undi
     assert digest_of_another_run(database.url, folder) == undisturbed
 
 
-@pytest.mark.full
 def test_a_memory_limit_stops_the_export_and_says_which_option_lifts_it(
     database: Database, folder: Path, undisturbed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

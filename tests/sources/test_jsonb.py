@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +66,6 @@ def respelled(values: list[str | None], sql: str) -> list[str | None]:
     return found
 
 
-@pytest.mark.full
 @settings(max_examples=20, deadline=None)
 @given(st.lists(MESSAGES, min_size=1, max_size=10))
 def test_messages_mean_the_same_and_plain_ones_are_spelled_as_the_gateway_does(

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytest
-
 from trajkit.sources.request import MetricCondition
 
 
-@pytest.mark.full
 def test_a_score_that_is_no_finite_number_was_not_measured_and_is_kept_as_feedback(
     rows: Any, run: Any
 ) -> None:
@@ -35,7 +32,6 @@ def test_a_score_that_is_no_finite_number_was_not_measured_and_is_kept_as_feedba
     assert set(episodes) == {scored}
 
 
-@pytest.mark.full
 def test_a_demonstration_that_is_no_json_is_kept_as_text(rows: Any, run: Any) -> None:
     values = {rows.id(): value for value in ("", "not json", "[", "nul")}
     for episode_id, value in values.items():

@@ -220,7 +220,6 @@ def test_a_batch_of_another_size_computes_the_same(base: str, tmp_path: Path) ->
     assert max(shares) > 0
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("minibatches", daily([2, 1], 1))
 def test_a_model_that_moves_too_far_is_stopped_and_the_one_before_is_kept(run: Run, minibatches: int) -> None:
     trained = run(iterations=8, learning_rate=3e-2, max_kl=0.05, eval_every=8, minibatches=minibatches)

@@ -107,7 +107,7 @@ class Workers(Generic[Result]):
         if len(self._pending) == _N_THREADS:
             self._take_first()
         future: Future[Result] = Future()
-        # pending before it is given: Ctrl-C may come meanwhile, and a task that is not recorded cannot stop
+        # recorded before it is given: after a Ctrl-C in between, it could not be stopped otherwise
         self._pending.append(future)
         self._pool.submit(_do, work, future)
 
