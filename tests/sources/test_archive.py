@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests import warm
+from tests.storage.server import BUCKET, Proxy, serving
+from trajkit._core.address import Address, changing, overwrite, place_of
+from trajkit._core.user_state import user_state
 from trajkit.cli.main import run as run_command
 from trajkit.errors import ServiceError, StoreError
 from trajkit.sources.tensorzero.archive import contents, copying
@@ -640,3 +643,88 @@ def test_a_database_that_fails_in_between_leaves_nothing_that_looks_finished(
     assert bring(folder).was_interrupted
     assert len(ids(folder, "model_inference")) == 2
     assert (folder / MANIFEST_NAME).exists()
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Proxy]:
+    with serving("s3") as running:
+        yield running
+
+
+@pytest.fixture
+def address(s3: Proxy, request: pytest.FixtureRequest) -> Iterator[Address]:
+    """An address of this test's own."""
+    s3.requests.clear()
+    place = place_of(f"s3://{BUCKET}/{request.node.name}")
+    assert isinstance(place, Address)
+    yield place
+    s3.fault = lambda method, path: None
+
+
+def sent(s3: Proxy) -> list[str]:
+    """The Parquet files that were written, in order."""
+    puts = [each.path for each in s3.requests if each.method == "PUT" and each.path.endswith(".parquet")]
+    return ["/".join(path.split("/")[-2:]) for path in puts]
+
+
+def test_an_archive_at_an_address_is_made_and_updated_as_in_a_folder(
+    rows: Any, url: str, bring: Any, address: Address, s3: Proxy, tmp_path: Path
+) -> None:
+    base, first, folder = 1_780_000_000_000, rows.id(), tmp_path / "archive"
+    rows.json_step(first, inference_id=rows.id(at_ms=base), calls=0)
+    rows.json_step(first, inference_id=rows.id(at_ms=base + DAY_MS), calls=0)
+    assert bring(address).manifest.parts == bring(folder).manifest.parts
+    s3.requests.clear()
+    rows.json_step(first, inference_id=rows.id(at_ms=base + DAY_MS - 1), calls=0)  # late, into a known day
+    rows.float(first, 0.5, id=rows.id(at_ms=base + DAY_MS))
+    here, there = bring(folder), bring(address)
+    assert there.manifest.parts == here.manifest.parts
+    assert new(there) == {"json_inference": 1, "float_feedback": 1}
+    assert [name for name in sent(s3) if "config" not in name] == [
+        "json_inference/2026-05-29-01.parquet",
+        "float_feedback/2026-05-29-00.parquet",
+    ]
+    assert set(address.sizes()) == {MANIFEST_NAME, *(part.path for part in there.manifest.parts)}
+    assert not place_of(f"{address}.writing").exists()
+    assert not list(user_state("archiving").glob("*"))
+    assert run_command(["archive", "verify", str(address), "--source", url]) == 0
+    for source, goal in ((str(address), "there"), (str(folder), "here")):
+        goal = str(tmp_path / goal)
+        assert run_command(["export", "--source", source, "--function", "act", "-o", goal]) == 0
+    stores = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("there", "here")]
+    assert stores[0]["digest"] == stores[1]["digest"]
+
+
+def test_a_run_that_failed_on_its_way_to_an_address_goes_on_there(
+    rows: Any, bring: Any, address: Address, s3: Proxy
+) -> None:
+    rows.episode(0.7)
+    s3.fault = lambda method, path: "403" if method == "PUT" and "float_feedback" in path else None
+    with pytest.raises(StoreError, match="refused"):
+        bring(address)
+    with pytest.raises(StoreError, match="not an archive"):
+        read_manifest(address)
+    s3.fault = lambda method, path: None
+    before = sent(s3)
+    s3.requests.clear()
+    archived = bring(address)
+    assert archived.was_interrupted
+    assert not {*before} & {*sent(s3)} - {before[-1]}
+    assert set(address.sizes()) == {MANIFEST_NAME, *(part.path for part in archived.manifest.parts)}
+
+
+def test_an_archive_at_an_address_has_one_writer_and_nothing_else_in_its_place(
+    rows: Any, bring: Any, address: Address
+) -> None:
+    rows.episode(0.7)
+    with changing(address, address / MANIFEST_NAME), pytest.raises(StoreError, match="by another process"):
+        bring(address)
+    claim = place_of(f"{address}.writing")
+    overwrite(claim, b"of another machine")
+    with pytest.raises(StoreError, match="or one was stopped there"):
+        bring(address)
+    claim.unlink()
+    overwrite(address / "notes.txt", b"hello")
+    with pytest.raises(StoreError, match="is not an archive and not empty"):
+        bring(address)
+    assert set(address.sizes()) == {"notes.txt"}

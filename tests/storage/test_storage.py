@@ -79,6 +79,7 @@ def files(address: str) -> set[str]:
 
 
 OUTPUTS = {
+    "archive",
     "convert",
     "dedupe",
     "evaluate",
@@ -555,13 +556,13 @@ def test_every_option_takes_an_address_or_refuses_it() -> None:
     # stores are read by `open_store`, whose only door is an address or a folder
     stores = ("store", "stores", "train", "val", "a", "b", "source", "from_", "prompts", "what", "evaluation")
     others = {each.rpartition(" ")[2] for each in takes} - {"output", "file", "path", *stores}
-    assert others == {"against", "place"}
+    assert others == {"against", "folder", "place"}
+    assert "export source" in takes
 
 
 def test_an_address_that_is_refused_leaves_no_folder() -> None:
     for typed, hint in (
         ("run x.yaml -o s3://b/x", "`trajkit select PATH/STORE -o ADDRESS` copies"),
-        ("archive -o s3://b/x", "copy the folder when it is whole"),
         ("stats sample:babyai --html s3://b/x.html", "docs/storage.md"),
     ):
         words = typed.split()

@@ -1,7 +1,8 @@
 """Files and folders at an address such as `s3://bucket/runs/train`, through fsspec.
 
-An `Address` is a `Path` that prints as its address. Reading and listing work as with any path; `publish`
-writes. Any other use as a local file ends in an error that names the address, never in a folder of that name.
+An `Address` is a `Path` that prints as its address. Reading, listing and `unlink` work as with any path;
+`publish` writes. Any other use as a local file ends in an error that names the address, never in a folder
+of that name.
 """
 
 from __future__ import annotations
@@ -163,6 +164,12 @@ class Address(_LocalPath):
     ) -> str:
         """Read the whole file as text."""
         return self.read_bytes().decode(encoding or "utf-8", errors or "strict")
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove the file."""
+        expected = (FileNotFoundError,) if missing_ok else ()
+        with reaching(self), contextlib.suppress(*expected):
+            filesystem(self).rm_file(str(self))
 
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of every file under this folder, by its path below it; one listing."""
@@ -337,6 +344,28 @@ def publish(files: Mapping[Path, Path], goal: Path) -> None:
                 with contextlib.suppress(*_failures()):
                     system.rm_file(str(each))
             raise
+
+
+@contextlib.contextmanager
+def changing(folder: Path, whole: Path) -> Iterator[None]:
+    """Keep other writers away from a folder at an address while files are added to it.
+
+    Args:
+        folder: The folder; it need not be there.
+        whole: The file that makes it whole, which is written last.
+
+    Raises:
+        StoreError: Another process writes there, or the service failed.
+    """
+    _remove_left(folder)
+    with _claimed(folder, [whole]):
+        yield
+
+
+def overwrite(address: Path, content: bytes) -> None:
+    """Write a small file, in place of the one with its name. The caller keeps others away (`changing`)."""
+    with reaching(address):
+        filesystem(address).pipe_file(str(address), content)
 
 
 def refuse_taken(address: Path) -> None:

@@ -10,12 +10,13 @@ import os
 import re
 import stat
 import unicodedata
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajkit._core.address import Address, reaching
-from trajkit.errors import DataError, TrajkitError
+from trajkit.errors import DataError, StoreError, TrajkitError
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -103,6 +104,33 @@ def regular_file(path: Path, *, within: Path | None = None, error: type[TrajkitE
             f"{path} is a link to a file outside {within}", hint="copy the file into the folder instead"
         )
     return path
+
+
+def check_size(
+    folder: Path, name: str, n_bytes: int, *, listed: Mapping[str, int] | None = None, hint: str
+) -> None:
+    """Check that a file of a manifest is there, is a regular file and has its size.
+
+    Args:
+        folder: The folder of the manifest.
+        name: The path of the file below it.
+        n_bytes: The size that the manifest says.
+        listed: The sizes of all files of the folder, where it is at an address; None asks for the one.
+        hint: The hint where it is damaged.
+
+    Raises:
+        StoreError: It is not.
+    """
+    path = folder / name
+    size = None
+    if listed is not None:
+        size = listed.get(name)
+    elif isinstance(path, Address) or os.path.lexists(path):
+        size = regular_file(path, within=folder, error=StoreError).stat().st_size
+    if size is None:
+        raise StoreError(f"{path} is missing", hint=hint)
+    if size != n_bytes:
+        raise StoreError(f"{path} has {size} bytes; the manifest says {n_bytes}", hint=hint)
 
 
 def _kind(mode: int) -> str:

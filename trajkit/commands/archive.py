@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from trajkit._core.address import place_of
 from trajkit._core.output.console import Cell, Meter, count, line, plural, size, table_text, talk
 from trajkit._core.output.result import Result
 from trajkit._core.settings import project
-from trajkit.commands.options.types import Count, File, Option, Place, ServerMemory
+from trajkit.commands.options.types import Count, File, Option, Output, Place, ServerMemory
 from trajkit.commands.play.server import access
 from trajkit.errors import RequestError, TrajkitError
 
@@ -22,15 +23,6 @@ if TYPE_CHECKING:
     from trajkit.sources.tensorzero.archive.verify import DayCheck
 
 _MOST_DAYS = 20
-_Folder = Annotated[
-    Place | None,
-    Option(
-        short="-o",
-        metavar="PATH",
-        is_local_because="a killed run goes on in its folder: copy the folder when it is whole, and"
-        " `trajkit export --source ADDRESS` reads it",
-    ),
-]
 _Url = Annotated[str | None, Option(metavar="URL")]
 
 
@@ -135,7 +127,7 @@ class Verified(Result):
 def archive(
     *,
     source: _Url = None,
-    output: _Folder = None,
+    output: Output = None,
     moved: bool = False,
     max_threads: Count | None = None,
     max_server_memory: ServerMemory = None,
@@ -151,7 +143,7 @@ def archive(
 
     Args:
         source: The database's URL with user and password.
-        output: The archive's folder.
+        output: The archive's folder, or its address.
         moved: The database is the archive's, at another address.
         max_threads: Most threads of the server for a query; two queries run at a time.
         max_server_memory: Most memory of the server for a query, such as 2GB; two queries run at a time.
@@ -172,14 +164,14 @@ def archive(
 
     limits = access(max_threads, max_server_memory, ca_cert)
     with contextlib.closing(_connect(source, limits)) as origin, Meter() as meter:
-        archived = bring(origin, Path(output), is_moved=moved, on_progress=meter.show)
+        archived = bring(origin, place_of(output), is_moved=moved, on_progress=meter.show)
     if archived.was_interrupted:
         talk("an earlier run had not finished: this one went on from there")
-    return Archived(Path(output), *archived)
+    return Archived(place_of(output), *archived)
 
 
 def archive_verify(
-    folder: Annotated[Place, Option(metavar="DIR")],
+    folder: Annotated[Place, Option(metavar="DIR", takes_address=True)],
     *,
     source: _Url = None,
     moved: bool = False,
@@ -195,7 +187,7 @@ def archive_verify(
     differs.
 
     Args:
-        folder: The archive.
+        folder: The archive, or its address.
         source: The database's URL with user and password.
         moved: The database is the archive's, at another address.
         max_threads: Most threads of the server for a query; two queries run at a time.
@@ -209,10 +201,11 @@ def archive_verify(
     from trajkit.sources.tensorzero.archive.manifest import read_manifest
     from trajkit.sources.tensorzero.archive.verify import verify
 
-    read_manifest(Path(folder))  # a folder that is none needs no database to say so
+    path = place_of(folder)
+    read_manifest(path)  # a folder that is none needs no database to say so
     limits = access(max_threads, max_server_memory, ca_cert)
     with contextlib.closing(_connect(source, limits)) as origin, Meter() as meter:
-        return Verified(Path(folder), *verify(origin, Path(folder), is_moved=moved, on_progress=meter.show))
+        return Verified(path, *verify(origin, path, is_moved=moved, on_progress=meter.show))
 
 
 def _n_rows(parts: Iterable[ArchivePart]) -> int:

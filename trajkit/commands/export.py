@@ -80,7 +80,7 @@ def _bound(text: str, *, option: str) -> float:
 @flattened()
 def export(
     *,
-    source: Annotated[str | Path | None, Option(metavar="URL|ARCHIVE|STORE")] = None,
+    source: Annotated[str | Path | None, Option(metavar="URL|ARCHIVE|STORE", takes_address=True)] = None,
     function: Many = (),
     train_function: Annotated[Many, Option(metavar="FUNCTION")] = (),
     variant: Many = (),
@@ -135,7 +135,7 @@ def export(
     condition on tokens, cost or outcome is decided after every episode that may pass has been read.
 
     Args:
-        source: A ClickHouse or Postgres URL with user and password, an archive, or a store.
+        source: A ClickHouse or Postgres URL with user and password, an archive or a store, or its address.
         function: Learn the steps of this function; may be repeated.
         train_function: Of the steps that are brought, learn only those of this function; may be repeated.
         variant: Learn the steps of this variant; may be repeated.

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from trajkit._core.address import Address, fetch, place_of, reaching
 from trajkit._core.files import sha256_file
-from trajkit._core.outside import json_from_outside, problem_of, regular_file, text_from_outside
+from trajkit._core.outside import check_size, json_from_outside, problem_of, text_from_outside
 from trajkit._core.samples import SAMPLE_PREFIX, samples
 from trajkit.errors import StoreError
 from trajkit.schema import STORE_VERSION, Manifest, Metric, Part
@@ -69,7 +69,7 @@ def open_store(path: str | Path) -> Store:
     store = Store(folder, read_manifest(folder / MANIFEST_NAME))
     sizes = folder.sizes() if isinstance(folder, Address) else None
     for part in store.manifest.parts:
-        _check_size(folder, part, sizes)
+        check_size(folder, part.path, part.n_bytes, listed=sizes, hint=_DAMAGED)
     for table in TABLES:
         if not store.parts(table):
             raise StoreError(f"{folder / MANIFEST_NAME} lists no part of {table}", hint=_DAMAGED)
@@ -207,7 +207,7 @@ def _refuse_newer(path: Path, value: Any) -> None:
 def _verify_part(store: Store, part: Part) -> None:
     path = store.path / part.path
     if not isinstance(path, Address):
-        _check_size(store.path, part)
+        check_size(store.path, part.path, part.n_bytes, hint=_DAMAGED)
         status = path.stat()
         _refuse_sum(path, _sha256(path, status.st_size, status.st_mtime_ns, status.st_ino), part)
     _refuse_columns(path, part.sha256, part.n_rows, store.manifest.metrics)
@@ -244,20 +244,6 @@ def copy_part(store: Store, part: Part, goal: Path, *, is_linked: bool = False) 
 def _refuse_ids(store: Store) -> None:
     sums = tuple(part.sha256 for part in store.manifest.parts if part.path.startswith("episodes/"))
     refuse_twice(tuple(store.parts("episodes")), sums)
-
-
-def _check_size(folder: Path, part: Part, sizes: Mapping[str, int] | None = None) -> None:
-    path = folder / part.path
-    if sizes is not None:
-        size = sizes.get(part.path)
-        if size is None:
-            raise StoreError(f"{path} is missing", hint=_DAMAGED)
-    elif not os.path.lexists(path):
-        raise StoreError(f"{path} is missing", hint=_DAMAGED)
-    else:
-        size = regular_file(path, within=folder, error=StoreError).stat().st_size
-    if size != part.n_bytes:
-        raise StoreError(f"{path} has {size} bytes; the manifest says {part.n_bytes}", hint=_DAMAGED)
 
 
 @functools.lru_cache(maxsize=4096)

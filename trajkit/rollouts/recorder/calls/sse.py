@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from pydantic_core import from_json
+
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
@@ -17,13 +19,22 @@ def events(body: bytes) -> Iterator[dict[str, Any]]:
         if line.startswith(b"data:"):
             data.append(line[5:].removeprefix(b" "))
         elif not line and data:
-            try:
-                value = json.loads(b"\n".join(data))
-            except ValueError:
-                value = None  # `[DONE]`, or the last event of an interrupted stream
-            if isinstance(value, dict):
+            value = json_object(b"\n".join(data))
+            if value is not None:  # not `[DONE]`, nor the last event of an interrupted stream
                 yield value
             data = []
+
+
+def json_object(body: bytes) -> dict[str, Any] | None:
+    """Parse a JSON object; None when it is anything else."""
+    try:
+        value = from_json(body)  # several times as fast as json, but stricter
+    except ValueError:
+        try:
+            value = json.loads(body.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
 
 
 def chat_completion(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute
 
-from trajkit._core.files import sha256_file, temporary_beside
+from trajkit._core.address import Address
+from trajkit._core.files import settle, sha256_file, temporary_beside
 from trajkit.errors import StoreError
 from trajkit.schema.base import JsonObject
 from trajkit.sources.tensorzero.archive.layout import DAY, TABLES, Table, day_name
@@ -48,6 +49,7 @@ class Contents:
 
     Args:
         folder: The archive's.
+        records: The folder of the journal and of scratch files; the archive's own unless it is at an address.
         source: The database that the run reads.
         connection: Of `local.connect_to`.
         is_moved: The database is the archive's, at another address.
@@ -57,13 +59,20 @@ class Contents:
     """
 
     def __init__(
-        self, folder: Path, source: JsonObject, connection: duckdb.DuckDBPyConnection, *, is_moved: bool
+        self,
+        folder: Path,
+        records: Path,
+        source: JsonObject,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        is_moved: bool,
     ) -> None:
         self._folder = folder
+        self._records = records
         self._source = source
         self._connection = connection
         self._manifest = read_manifest(folder) if (folder / MANIFEST_NAME).exists() else None
-        self._journal = Journal(folder, source)
+        self._journal = Journal(folder, records, source)
         if not is_moved:
             refuse_another(folder, self._journal.source, source)
             if self._manifest is not None:
@@ -133,7 +142,7 @@ class Contents:
         if len(days) == 1:
             self._write_day(table, days[0], batches)
             return
-        scratch = self._folder / _scratch_name(table)
+        scratch = self._records / _scratch_name(table)
         scratch.mkdir()
         try:
             schema = table.travelling.append(pa.field("bucket", pa.uint16()))
@@ -163,7 +172,8 @@ class Contents:
         replaced = known if is_anew else [part for part in known if part.n_bytes < _SMALL_BYTES][-1:]
         old = [self._folder / part.path for part in replaced]
         path = self._unused(table, day)
-        path.parent.mkdir(exist_ok=True)
+        if not isinstance(path, Address):
+            path.parent.mkdir(exist_ok=True)
         temporary = temporary_beside(path)
         try:
             with PartFile(temporary, table) as file:
@@ -178,7 +188,7 @@ class Contents:
                 sha256=sha256_file(temporary),
                 sum=f"{seen.total:016x}",
             )
-            temporary.replace(path)
+            settle(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
         n_new = part.n_rows - sum(each.n_rows for each in replaced)
@@ -197,14 +207,21 @@ class Contents:
         """What a run left that was killed: files that were not finished, or not yet written down."""
         known = {part.path for table in TABLES for part in self.parts(table)} | self._journal.replaced
         for table in TABLES:
-            shutil.rmtree(self._folder / _scratch_name(table), ignore_errors=True)
+            shutil.rmtree(self._records / _scratch_name(table), ignore_errors=True)
             if (self._folder / table.name).is_symlink():
                 raise StoreError(
                     f"{self._folder / table.name} is a link", hint="copy the files into the archive instead"
                 )
-            for path in (self._folder / table.name).glob("*"):
-                if f"{table.name}/{path.name}" not in known:
-                    path.unlink()
+        for name in self._files():
+            if name not in known:
+                (self._folder / name).unlink()
+
+    def _files(self) -> list[str]:
+        """The files in the folders of the tables, by their paths below the archive."""
+        folders = [table.name for table in TABLES]
+        if isinstance(self._folder, Address):
+            return [name for name in self._folder.sizes() if name.partition("/")[0] in folders]
+        return [f"{name}/{path.name}" for name in folders for path in (self._folder / name).glob("*")]
 
 
 def _write_after(

@@ -8,6 +8,7 @@ database no longer has stays in the archive.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +17,20 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa
 
+from trajkit._core.address import Address, changing
 from trajkit._core.lock import locked
+from trajkit._core.user_state import make_writable, user_state
 from trajkit.errors import StoreError
 from trajkit.sources.tensorzero.archive.contents import Contents
 from trajkit.sources.tensorzero.archive.layout import TABLES, WHOLE, Table
 from trajkit.sources.tensorzero.archive.local import connect_to, load, scan
-from trajkit.sources.tensorzero.archive.manifest import JOURNAL_NAME, ArchiveManifest, Seen, is_archive
+from trajkit.sources.tensorzero.archive.manifest import (
+    JOURNAL_NAME,
+    MANIFEST_NAME,
+    ArchiveManifest,
+    Seen,
+    is_archive,
+)
 from trajkit.sources.tensorzero.archive.origin import KEYS, Origin
 from trajkit.store.engine import first_line, interruptible
 
@@ -60,7 +69,7 @@ def archive(
 
     Args:
         origin: The database.
-        folder: The archive; it need not be there.
+        folder: The archive; it need not be there. At an address each file is sent when it is complete.
         is_moved: The database is the archive's, at another address.
         on_progress: Told now and then how far it is.
 
@@ -70,15 +79,11 @@ def archive(
             or cannot be written.
     """
     as_of = datetime.now(UTC)
-    _refuse_others(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / ".lock") as holder:
-            if holder is not None:
-                raise StoreError(f"{folder} is being written by {holder}", hint="wait until it has finished")
-            was_interrupted = (folder / JOURNAL_NAME).exists()
-            with contextlib.closing(connect_to()) as connection, interruptible(connection):
-                contents = Contents(folder, origin.describe(), connection, is_moved=is_moved)
+        with _alone(folder) as records, contextlib.closing(connect_to()) as connection:
+            was_interrupted = (records / JOURNAL_NAME).exists()
+            with interruptible(connection):
+                contents = Contents(folder, records, origin.describe(), connection, is_moved=is_moved)
                 run = _Run(origin, contents, connection, on_progress)
                 n_new = {table.name: run.bring(table) for table in TABLES}
                 return Archived(contents.finish(as_of), n_new, was_interrupted)
@@ -91,11 +96,31 @@ def archive(
         ) from error
 
 
-def _refuse_others(folder: Path) -> None:
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[Path]:
+    """Keep other runs away; yield where the run's journal is: in the archive, or here for an address."""
+    if isinstance(folder, Address):
+        records = user_state("archiving") / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+        _refuse_others(folder, records)
+        make_writable(records)
+        with changing(folder, folder / MANIFEST_NAME):
+            yield records
+        records.rmdir()
+        return
+    _refuse_others(folder, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".lock") as holder:
+        if holder is not None:
+            raise StoreError(f"{folder} is being written by {holder}", hint="wait until it has finished")
+        yield folder
+
+
+def _refuse_others(folder: Path, records: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} exists already and is not a folder", hint="choose another -o")
-    is_ours = is_archive(folder) or (folder / JOURNAL_NAME).exists() or (folder / ".lock").exists()
-    if folder.is_dir() and not is_ours and any(folder.iterdir()):
+    is_ours = is_archive(folder) or (records / JOURNAL_NAME).exists() or (folder / ".lock").exists()
+    # a folder at an address has files, or is none
+    if folder.is_dir() and not is_ours and (isinstance(folder, Address) or any(folder.iterdir())):
         raise StoreError(f"{folder} is not an archive and not empty", hint="choose another -o")
 
 

@@ -12,8 +12,9 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field, ValidationError
 
 import trajkit
+from trajkit._core.address import Address, overwrite
 from trajkit._core.files import write_text
-from trajkit._core.outside import regular_file
+from trajkit._core.outside import check_size, regular_file
 from trajkit.errors import StoreError
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, UtcTime
@@ -133,15 +134,14 @@ def read_manifest(folder: Path) -> ArchiveManifest:
         StoreError: It is not an archive, is of a newer version, or a part is missing or of another size.
     """
     path = folder / MANIFEST_NAME
-    try:
-        if path.exists():
-            regular_file(path, within=folder, error=StoreError)
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if not path.exists():
         raise StoreError(
             f"{folder} is not an archive: it has no {MANIFEST_NAME}",
             hint="`trajkit archive` makes one; the same command again goes on where a killed one stopped",
-        ) from None
+        )
+    regular_file(path, within=folder, error=StoreError)
+    try:
+        value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read: {error}", hint=_DAMAGED) from error
     _refuse_newer(folder, value)
@@ -151,9 +151,10 @@ def read_manifest(folder: Path) -> ArchiveManifest:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise StoreError(f"{path}: {where}: {first['msg']}", hint=_DAMAGED) from error
+    sizes = folder.sizes() if isinstance(folder, Address) else None
     for part in manifest.parts:
         _check_path(part.path, path)
-        check_size(folder, part)
+        check_size(folder, part.path, part.n_bytes, listed=sizes, hint=_DAMAGED)
     return manifest
 
 
@@ -165,20 +166,6 @@ def _check_path(path: str, where: Path) -> None:
     """
     if not _PART_PATH.fullmatch(path):
         raise StoreError(f"{where}: {path!r} cannot be a part of an archive", hint=_DAMAGED)
-
-
-def check_size(folder: Path, part: ArchivePart) -> None:
-    """Raise unless a part is there and as long as it was.
-
-    Raises:
-        StoreError: It is not.
-    """
-    path = folder / part.path
-    if not path.exists():
-        raise StoreError(f"{path} is missing", hint=_DAMAGED)
-    regular_file(path, within=folder, error=StoreError)
-    if (size := path.stat().st_size) != part.n_bytes:
-        raise StoreError(f"{path} has {size} bytes; the manifest says {part.n_bytes}", hint=_DAMAGED)
 
 
 def _refuse_newer(folder: Path, value: Any) -> None:
@@ -195,14 +182,16 @@ class Journal:
 
     Args:
         folder: The archive's.
+        records: The folder of the journal: the archive's own, or one here where the archive is at an address.
         source: The database; a journal of another one is refused.
 
     Raises:
         StoreError: The journal is of another database.
     """
 
-    def __init__(self, folder: Path, source: JsonObject) -> None:
-        self._path = folder / JOURNAL_NAME
+    def __init__(self, folder: Path, records: Path, source: JsonObject) -> None:
+        self._folder = folder
+        self._path = records / JOURNAL_NAME
         self.parts: dict[str, ArchivePart] = {}
         """What was added, by path."""
         self.replaced: set[str] = set()
@@ -235,7 +224,7 @@ class Journal:
         if "part" not in entry:
             return True
         _check_path(entry["part"]["path"], self._path)
-        path = self._path.parent / entry["part"]["path"]
+        path = self._folder / entry["part"]["path"]
         return path.is_file() and bool(path.stat().st_size == entry["part"]["n_bytes"])
 
     def _take(self, entry: dict[str, Any]) -> None:
@@ -277,7 +266,8 @@ class Journal:
 
 def write_manifest(folder: Path, manifest: ArchiveManifest) -> None:
     """Put the manifest in its place."""
-    write_text(folder / MANIFEST_NAME, manifest.model_dump_json(indent=1) + "\n")
+    path, text = folder / MANIFEST_NAME, manifest.model_dump_json(indent=1) + "\n"
+    overwrite(path, text.encode()) if isinstance(path, Address) else write_text(path, text)
 
 
 def this_run(done_at: Any, n_rows: int) -> Archiving:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trajkit._core.address import readable
 from trajkit.sources.tensorzero.archive.layout import NOT_UTF8, Kind, Table
 
 _GROUP_ROWS = 16_384
@@ -71,7 +72,7 @@ class PartFile:
 
 def read_part(path: Path) -> Iterator[pa.RecordBatch]:
     """The rows of a file, some at a time."""
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(readable(path)) as file:
         yield from file.iter_batches(batch_size=2048)
 
 
