@@ -7,6 +7,7 @@ __all__ = [
     "ids",
     "lazy",
     "lock",
+    "memo",
     "output",
     "outside",
     "process",

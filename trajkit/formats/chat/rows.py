@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
+from trajkit._core.memo import Memo
 from trajkit.errors import DataError
 from trajkit.formats.base import Example, Loss, LossKind, PlainText, Problem, Row
 from trajkit.formats.chat.message import read_message, read_tools
@@ -51,6 +52,16 @@ WEIGHTED_TEXT = PlainText(
 """How plain-text rows are written if answers that are only context get weight 0."""
 
 
+class _Written(NamedTuple):
+    """A message without losses and problems, as it was written."""
+
+    messages: Chat
+    called: dict[str, str]
+    """The tools that it calls, by the id of the call."""
+    answered: dict[str, str]
+    """The tools whose results it has, by the id of the call."""
+
+
 class Reference(NamedTuple):
     """A part of a content that refers to an image."""
 
@@ -78,6 +89,10 @@ class Dialect:
     """Whether a tool's result has the tool's name."""
     has_content: bool = False
     """Whether every message has a content, which may be empty."""
+    written: dict[float, Memo[_Written]] = field(
+        default_factory=lambda: {0: Memo(), 1: Memo()}, compare=False, repr=False
+    )
+    """Messages of the latest rows by weight: a row of a long conversation repeats those of the row before."""
 
 
 class ChatWriter:
@@ -107,8 +122,23 @@ class ChatWriter:
         """
         written: Chat = []
         for position, (message, weight) in enumerate(zip(messages, weights, strict=True)):
-            written.extend(self.message(message, weight, f"{where}.{position}"))
+            memo = self._dialect.written.get(weight)
+            known = None if memo is None else memo.get(message)
+            if known is None or not known.answered.items() <= self._tool_names.items():
+                n_flaws = len(self.losses) + len(self.problems)
+                known = self._anew(message, weight, f"{where}.{position}")
+                if memo is not None and n_flaws == len(self.losses) + len(self.problems):
+                    memo.keep(message, known)
+            self._tool_names.update(known.called)
+            written.extend(known.messages)
         return written
+
+    def _anew(self, message: Message, weight: float, where: str) -> _Written:
+        named: dict[type[Block], dict[str, str]] = {ToolCallBlock: {}, ToolResultBlock: {}}
+        for block in message.content:
+            if isinstance(block, ToolCallBlock | ToolResultBlock):
+                named[type(block)][block.id] = block.name
+        return _Written(list(self.message(message, weight, where)), *named.values())
 
     def message(self, message: Message, weight: float, where: str) -> Iterator[dict[str, Any]]:
         """Yield the messages that a message becomes: each tool result is a message of its own."""

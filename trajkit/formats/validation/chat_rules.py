@@ -9,6 +9,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from trajkit._core.memo import Memo
 from trajkit.formats.chat.openai_rules import FUNCTION_NAME, MESSAGE_KEYS, ROW_KEYS, SPECIAL_TOKEN, slips
 from trajkit.formats.validation.finding import Flaw, Severity, shown, wrong_type
 from trajkit.formats.validation.target import Target
@@ -23,6 +24,8 @@ _PARTNERS = {
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_IMAGE_BYTES = 10_000_000
 _IMAGE_TYPES = ("image/jpeg", "image/png", "image/webp")
+_FLAWLESS = Memo[Target]()
+"""The target for which a message was found without flaws: a converted row repeats those of the row before."""
 _DATA_URL = re.compile(r"data:(?P<type>[^;,]+)(?P<is_base64>;base64)?,(?P<data>.*)", re.DOTALL)
 
 
@@ -75,7 +78,11 @@ def conversation_flaws(
             yield wrong_type(where, "a message", message)
             are_read = False
             continue
-        yield from message_flaws(message, where, target)
+        if _FLAWLESS.get(message) is not target:
+            flaws = list(message_flaws(message, where, target))
+            yield from flaws
+            if not flaws:
+                _FLAWLESS.keep(message, target)
         role = message.get("role")
         are_read = are_read and isinstance(role, str) and role in MESSAGE_KEYS
     if not messages:
