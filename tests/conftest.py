@@ -1,4 +1,4 @@
-"""What holds for every test: nobody's own database or gateway is used, and in CI nothing skips in silence."""
+"""For every test: no database or gateway of the user is touched, and in CI every skip is a failure."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Under TRAJKIT_REQUIRE_ALL=1 a skip of anything but a GPU test is a failure.
 
-    So is not what needs OpenAI's specification where nobody named that file: it is not ours to bring.
+    A test that needs OpenAI's specification may skip where that file was not named: it is not ours to bring.
     """
     report = yield
     is_excused = item.get_closest_marker("gpu") is not None or "TRAJKIT_OPENAI_SPEC" in str(report.longrepr)

@@ -46,7 +46,7 @@ def program(name: str) -> Path:
 
 
 def free_port() -> int:
-    """A port on loopback that nobody uses at this moment."""
+    """A port on loopback that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

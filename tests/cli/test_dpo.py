@@ -64,7 +64,7 @@ def test_the_last_pairs_become_a_tuned_model(base: str, capsys: pytest.CaptureFi
     assert job["train"]["n_rows"] + job["validation"]["n_rows"] == 20
 
     same = ["dpo", "local", "--model", base, "--beta", "0.2", *QUICK[:-1], "--merge"]
-    assert run(same) == 0  # nothing is trained, so nobody is asked
+    assert run(same) == 0  # nothing is trained, so there is no question
     printed = capsys.readouterr().err
     assert "job better is the same: succeeded" in printed
     assert "merged    runs/better/merged" in printed
@@ -110,7 +110,7 @@ def test_what_cannot_be_trained_is_said(
     yes = ("--yes",) if options else ()
     assert run(["dpo", "local", "--model", base, *yes, *options]) in (1, 2)
     assert words in capsys.readouterr().err
-    assert not list(Path("runs").glob("*")), "a job that nobody wanted is forgotten"
+    assert not list(Path("runs").glob("*")), "a job that was refused is forgotten"
 
 
 def test_without_pairs_the_command_that_makes_them_is_named(

@@ -360,7 +360,7 @@ def test_prompts_of_another_environment_are_not_played(
     Path("lighthouse.py").write_text(LIGHTHOUSE, encoding="utf-8")
     Path("trajkit.toml").write_text('config = "babyai/tensorzero.toml"\n', encoding="utf-8")
     command = ["evaluate", "lighthouse:Lighthouse", "--variants", "base=sample:tiny-base", "--seeds", "0:1"]
-    # nobody named that configuration: the model gets the prompt that fits any environment
+    # that configuration was not named: the model gets the prompt that fits any environment
     assert run([*command, "--max-steps", "1", "-o", "out", "--quiet"]) == 0
     ((step,),) = (episode.steps for episode in open_dataset("out"))
     assert (step.function_name, step.action_valid) == (None, True)

@@ -43,8 +43,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def nobody() -> str:
-    """An address where nobody listens."""
+def closed_address() -> str:
+    """An address where nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -162,9 +162,9 @@ def test_it_plays_through_the_local_stack_as_the_readme_has_it(in_stack_folder, 
 
 
 def test_episodes_that_a_service_spoiled_are_counted_and_the_exit_code_is_1(
-    in_stack_folder, tmp_path, nobody, capsys
+    in_stack_folder, tmp_path, closed_address, capsys
 ):
-    config = prepare_config(recipe_config(), tmp_path / "config", model_url=nobody)
+    config = prepare_config(recipe_config(), tmp_path / "config", model_url=closed_address)
     arguments = ["--task", "goto", "--variant", "history", "--episodes", "2", "--retries", "0"]
     assert run(["rollout", "babyai", *arguments, "--config", str(config)]) == 1
     printed = capsys.readouterr()
@@ -174,8 +174,8 @@ def test_episodes_that_a_service_spoiled_are_counted_and_the_exit_code_is_1(
     assert "2 episodes ended by an error, without feedback: connection: " in printed.err
 
 
-def test_a_model_that_is_down_ends_the_run_with_code_4(in_stack_folder, tmp_path, nobody, capsys):
-    config = prepare_config(recipe_config(), tmp_path / "config", model_url=nobody)
+def test_a_model_that_is_down_ends_the_run_with_code_4(in_stack_folder, tmp_path, closed_address, capsys):
+    config = prepare_config(recipe_config(), tmp_path / "config", model_url=closed_address)
     arguments = ["--variant", "history", "--episodes", "200", "--retries", "0", "--config", str(config)]
     assert run(["rollout", "babyai", *arguments]) == 4
     printed = capsys.readouterr()

@@ -102,7 +102,7 @@ def test_every_weight_is_trained_where_there_is_no_adapter(
 def test_nobody_to_ask_is_an_error(base: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert sft(base) == 2
     assert "--yes" in capsys.readouterr().err
-    assert not list(Path("runs").glob("*")), "a job that nobody wanted is forgotten"
+    assert not list(Path("runs").glob("*")), "a job that was refused is forgotten"
 
 
 @pytest.mark.usefixtures("store")

@@ -205,7 +205,7 @@ def test_a_conversation_shows_what_is_new_its_tools_and_what_each_answer_counts(
     query = f'    "query": "{"x" * 90}",'
     assert f'  [tool call c1] search({{\n  {query[2:]}\n    "limit": 3\n  }})\n' in first
     assert "spent: 1,200 tokens in, 64 out, 0.734 s\n" in first
-    assert "reward" not in first  # nobody measured it
+    assert "reward" not in first  # it was not measured
     assert f'  {{\n    "rows": [\n      {{"id": 0, "note": "{"y" * 40}"}},\n' in second
     assert "message, user: Well?\nanswer: Nobody.\nnot learned: not selected\n" in second
     assert third.startswith("2\nmessage, user: Thanks\nanswer: Bye\nbetter answer: Goodbye\nweight: 0.35\n")

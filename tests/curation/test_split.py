@@ -146,7 +146,7 @@ def test_no_group_is_cut_and_adding_data_moves_only_what_an_empty_side_took(
         try:
             report, sides = split_of(write(some), ratio=ratio, by=by, seed=seed, missing=Missing.EPISODE)
         except (NothingMatched, RequestError, QueryError):
-            assume(False)  # a side would be empty, or nobody has the tag: told, and nothing was written
+            assume(False)  # a side would be empty, or no episode has the tag: nothing was written
         found.append(sides)
         n_taken.append(len(report.nearest))
         by_key: dict[tuple[object, ...], set[str | None]] = {}

@@ -114,5 +114,5 @@ def _is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    stat = Path(f"/proc/{pid}/stat")  # one that nobody has waited for is a zombie: it has ended
+    stat = Path(f"/proc/{pid}/stat")  # a zombie has ended, and was not waited for
     return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"

@@ -173,7 +173,7 @@ WORRYING = {
         "terminated or truncated",
         "every episode was terminated after exactly 5 steps",
     ),
-    "nobody can fail": ("success = 'episode_return >= 0'", "success", "episode_return >= 0: 4 of 4 random"),
+    "it cannot fail": ("success = 'episode_return >= 0'", "success", "episode_return >= 0: 4 of 4 random"),
     "nothing to see": (
         "def reset(self, seed):\n    super().reset(seed)\n    return f'Go to {seed}.', ' '",
         "begins",

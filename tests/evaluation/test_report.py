@@ -138,7 +138,7 @@ def test_decodings_are_compared_when_somebody_asks(four: Path) -> None:
     found = report(four, across_decodings=True, resamples=FEW)
     assert sorted(pairs(found)) == [(names[0], other) for other in names[1:]]
     assert not any("compared with nothing" in note for note in found.notes)
-    # who is alone with a decoding and is named has nobody else to be compared with
+    # a side that is named and alone with its decoding has no other side to be compared with
     assert sorted(pairs(report(four, baseline="c", resamples=FEW))) == [(names[4], one) for one in names[:4]]
 
 

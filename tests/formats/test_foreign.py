@@ -1,4 +1,4 @@
-"""What trajkit writes, judged by models that nobody here wrote."""
+"""What trajkit writes, checked by the models of other projects."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_nothing_is_written_into_an_object_store(config: Path, tmp_path: Path) -
 def test_what_needs_a_database_is_read_without_one(
     config: Path, monkeypatch: pytest.MonkeyPatch, more: str
 ) -> None:
-    # nobody listens there: whoever asked would fail
+    # nothing listens there: a request would fail
     for name in ("CLICKHOUSE", "POSTGRES", "VALKEY"):
         monkeypatch.setenv(f"TENSORZERO_{name}_URL", "http://127.0.0.1:1/")
     if "auth" in more:

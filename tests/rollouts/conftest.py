@@ -58,8 +58,8 @@ def config_for(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def nobody() -> str:
-    """An address where nobody listens."""
+def closed_address() -> str:
+    """An address where nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{probe.getsockname()[1]}"

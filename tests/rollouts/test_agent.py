@@ -38,7 +38,7 @@ Reply, said, refused, serve = loopback.Reply, loopback.said, loopback.refused, l
 
 _numbers = itertools.count()
 Write = Callable[[str], str]
-VISITOR: contextvars.ContextVar[str] = contextvars.ContextVar("VISITOR", default="nobody")
+VISITOR: contextvars.ContextVar[str] = contextvars.ContextVar("VISITOR", default="none")
 
 
 @pytest.fixture
@@ -681,9 +681,9 @@ def test_a_limit_of_the_run_cannot_be_swallowed_either(write):
     assert all(one.fault is None and "drop" not in actions(one) for one in played)
 
 
-def test_a_service_that_is_down_from_the_start_stops_the_run(write, nobody):
+def test_a_service_that_is_down_from_the_start_stops_the_run(write, closed_address):
     with pytest.raises(ServiceError, match="5 episodes in a row ended by connection"):
-        episodes(f"{write(SWALLOWS)}:act", url=f"{nobody}/v1", seeds="0:50")
+        episodes(f"{write(SWALLOWS)}:act", url=f"{closed_address}/v1", seeds="0:50")
 
 
 def test_without_a_model_or_a_gateway_the_run_stops_and_says_what_is_missing(write):

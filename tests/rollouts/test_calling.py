@@ -170,7 +170,7 @@ def test_a_service_that_says_to_come_back_in_an_hour_has_said_no():
     async def twice():
         with pytest.raises(Faulty, match="tomorrow"):
             await calls.call(service)
-        return await calls.call(service)  # and nobody waits that hour
+        return await calls.call(service)  # and that hour is not waited for
 
     assert asyncio.run(twice()) == "answer"
     assert service.n == 2
@@ -276,7 +276,7 @@ class Away(Service):
             self.gone_at = time.monotonic()
         if self.gone_at is not None and time.monotonic() - self.gone_at < self.gone_s:
             self.n_refused += 1
-            raise Faulty(Fault(FaultKind.CONNECTION, "nobody listens"))
+            raise Faulty(Fault(FaultKind.CONNECTION, "nothing listens"))
         return await super().__call__()
 
 
@@ -311,7 +311,7 @@ def test_a_service_that_stays_away_is_not_waited_for_for_ever(monkeypatch):
 
 
 def test_a_service_that_never_answered_and_one_that_is_not_to_be_asked_again_are_not_waited_for(at_once):
-    gone = Fault(FaultKind.CONNECTION, "nobody listens")
+    gone = Fault(FaultKind.CONNECTION, "nothing listens")
     service = Service(*[gone] * 9)
     with pytest.raises(Faulty):
         asyncio.run(caller(retries=2).call(service))

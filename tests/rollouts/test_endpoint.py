@@ -201,10 +201,10 @@ def test_what_is_no_completion_is_unreadable(body, kind):
     assert not fault.is_lasting
 
 
-def test_a_connection_that_is_closed_or_refused_and_a_slow_answer_are_told_apart(nobody):
+def test_a_connection_that_is_closed_or_refused_and_a_slow_answer_are_told_apart(closed_address):
     with serve(lambda body, n: Reply(None)) as server:
         assert fault_of(server.url).fault.kind == FaultKind.CONNECTION
-    assert fault_of(f"{nobody}/v1").fault.kind == FaultKind.CONNECTION
+    assert fault_of(f"{closed_address}/v1").fault.kind == FaultKind.CONNECTION
 
     def slow(body, n):
         time.sleep(0.5)

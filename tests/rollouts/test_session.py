@@ -209,8 +209,8 @@ def test_a_model_that_never_answers_is_a_timeout(failing, play_options):
     assert time.monotonic() - began < 60
 
 
-def test_a_model_that_is_not_there_is_a_connection_fault(config_for, nobody, play_options):
-    (one,) = play_options(config_file=config_for(nobody), seeds="0:1", retries=0)
+def test_a_model_that_is_not_there_is_a_connection_fault(config_for, closed_address, play_options):
+    (one,) = play_options(config_file=config_for(closed_address), seeds="0:1", retries=0)
     assert (one.outcome, one.fault.kind) == (Outcome.ERROR, FaultKind.CONNECTION)
 
 
@@ -269,9 +269,9 @@ def test_a_run_gives_up_when_the_model_is_down(failing, play_options):
 
 
 def test_arguments_that_the_function_does_not_take_stop_the_run(
-    in_stack_folder, config_for, nobody, play_options
+    in_stack_folder, config_for, closed_address, play_options
 ):
-    config = config_for(nobody)
+    config = config_for(closed_address)
     schema = config.parent / "act" / "user_schema.json"
     schema.write_text(schema.read_text().replace('"history"', '"story"'))
     with pytest.raises(RequestError, match="the gateway refused the request"):
@@ -346,9 +346,9 @@ def test_what_cannot_be_played_is_refused_before_anything_is(in_stack_folder, tm
 
 
 def test_a_metric_that_the_gateway_does_not_declare_names_the_lines_to_add(
-    in_stack_folder, config_for, nobody
+    in_stack_folder, config_for, closed_address
 ):
-    config = config_for(nobody)
+    config = config_for(closed_address)
     config.write_text(config.read_text().replace("[metrics.progression]", "[metrics.other]"))
     with pytest.raises(ConfigError, match="no metric progression of type float") as caught:
         prepare(Options(env_id="babyai", variants=("history",), config_file=config))
@@ -371,10 +371,10 @@ def test_without_any_gateway_it_says_what_to_start(tmp_path, monkeypatch):
 
 
 def test_a_database_of_ones_own_is_named_without_its_password(
-    in_stack_folder, config_for, nobody, monkeypatch
+    in_stack_folder, config_for, closed_address, monkeypatch
 ):
     monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", "http://user:secret@127.0.0.1:1/tensorzero")
-    session = prepare(Options(env_id="babyai", variants=("history",), config_file=config_for(nobody)))
+    session = prepare(Options(env_id="babyai", variants=("history",), config_file=config_for(closed_address)))
     assert session.venue.name == "127.0.0.1:1/tensorzero"
     assert "secret" not in repr(session)
     with pytest.raises(ServiceError) as caught:
@@ -382,8 +382,8 @@ def test_a_database_of_ones_own_is_named_without_its_password(
     assert "secret" not in str(caught.value)
 
 
-def test_a_gateway_by_url_that_does_not_answer_is_a_service_error(in_stack_folder, nobody, monkeypatch):
-    monkeypatch.setenv("TENSORZERO_GATEWAY_URL", nobody)
+def test_a_gateway_by_url_that_is_closed_is_a_service_error(in_stack_folder, closed_address, monkeypatch):
+    monkeypatch.setenv("TENSORZERO_GATEWAY_URL", closed_address)
     session = prepare(Options(env_id="babyai", variants=("history",)))
     with pytest.raises(ServiceError, match="no gateway answers"):
         run(session, on_played=lambda played: None)

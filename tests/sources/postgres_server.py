@@ -161,7 +161,7 @@ def _started(programs: Path, folder: Path, user: str | None, more: dict[str, str
 
 
 def _tls_settings(folder: Path, user: str | None, files: tuple[Path, Path]) -> dict[str, str]:
-    """The server reads a key only if nobody else may, so it gets its own."""
+    """The server reads only a key that no other user may read, so it gets its own."""
     certificate, key = folder / "server.crt", folder / "server.key"
     for source, goal in zip(files, (certificate, key), strict=True):
         goal.write_bytes(source.read_bytes())

@@ -212,7 +212,7 @@ class _Link:
         if how == "stall":
             self._proxy.stall()
         elif how == "reset":
-            time.sleep(0.2)  # until nobody looks at the socket any more
+            time.sleep(0.2)  # until the client no longer reads the socket
             # closed with this option the system sends a reset, and nothing that still waits
             self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._client.close()

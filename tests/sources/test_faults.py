@@ -62,7 +62,7 @@ synthetic = by_path("synthetic", ROOT / "bench" / "synthetic.py")
 
 
 class Database:
-    """A server that tests may kill: whoever needs it finds it running, on the port that it had."""
+    """A server that tests may kill: each test finds it running, on the same port."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

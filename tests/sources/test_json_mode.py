@@ -70,7 +70,7 @@ def test_a_prompt_of_which_nothing_was_stored_stays_unknown() -> None:
 
 def test_the_line_stands_only_where_nobody_speaks_of_json() -> None:
     assert with_prefix(None, []) == PREFIX
-    assert with_prefix(None, ["as JSON"]) == PREFIX  # without a system message nobody looks
+    assert with_prefix(None, ["as JSON"]) == PREFIX  # only system messages are searched
     assert with_prefix("Be kind.", ["hello"]) == f"{PREFIX}\n\nBe kind."
     assert with_prefix("Be kind.", ["hello", "in Json"]) == "Be kind."
     assert with_prefix("Give me json.", []) == "Give me json."

@@ -1,4 +1,4 @@
-"""Two tables are pulled at the same time: a failure of one ends both, and a hanging one holds nobody up."""
+"""Two tables are pulled at the same time: a failure of one ends both, also when the other hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page as one file, opened from disk with nobody to ask: it reads and filters as the served one does."""
+"""The page as one file, opened from disk without a server: it reads and filters as the served one does."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _QUOTED_INPUT = re.compile(r"(?<=input_value=).*(?=, input_type=)")
 def hidden(text: str, *secrets: SecretStr | str | None) -> str:
     """Replace secrets in a text by asterisks: those of the environment and credentials in URLs too.
 
-    So is what pydantic quotes of a value that it refuses.
+    What pydantic quotes of a refused value is replaced, too.
 
     Args:
         text: What is about to be shown or written.

@@ -153,7 +153,7 @@ def test_two_recorders_know_their_own(client, async_client, server, wire, tmp_pa
     ):
         say(one.client, "1")
         say(two.client, "2")
-        say(client, "nobody's")
+        say(client, "no episode's")
     for name, text in (("a", "1"), ("b", "2")):
         (episode,) = trajkit.open_dataset(tmp_path / name)
         assert texts(episode) == [text]

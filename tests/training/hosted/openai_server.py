@@ -104,9 +104,7 @@ class FakeOpenAI:
         if job["status"] == "running":
             data = {"step": 1, "total_steps": 2, "train_loss": 0.9, "train_mean_token_accuracy": 0.5}
             self.tell(job_id, "Step 1/2: training loss=0.90", kind="metrics", data=data)
-            self.tell(
-                job_id, "a kind of event that nobody knew", kind="moderation_checks", data={"blocked": 0}
-            )
+            self.tell(job_id, "an unknown kind of event", kind="moderation_checks", data={"blocked": 0})
         elif job["status"] == "succeeded":
             data = {"step": 2, "total_steps": 2, "train_loss": 0.4, "full_valid_loss": 0.5}
             self.tell(job_id, "Step 2/2: training loss=0.40", kind="metrics", data=data)

@@ -39,7 +39,7 @@ class Case(NamedTuple):
     sent: str
     """The stand-in's attribute with what was uploaded."""
     life: tuple[str, ...]
-    """With a state that nobody knows, to a good end."""
+    """With an unknown state, to a good end."""
     cancelled: tuple[str, str]
     """Where a job says its state, and the state of one that was ended."""
     said: str

@@ -73,7 +73,7 @@ def test_a_store_becomes_a_tuned_model_and_is_paid_for_once(
     assert [checkpoint.n_steps for checkpoint in Remote.of(job).checkpoints] == [1]
     assert (job.function, job.variants) == ("act", ("plain",))
     told = [event["message"] for event in Runs(Path("runs")).events(job.job_id)]
-    assert "a kind of event that nobody knew" in told
+    assert "an unknown kind of event" in told
     assert len(told) == len(set(told)) == 4
 
     assert sft(*asked, fraction="0.1") == 0  # the same again
@@ -170,7 +170,7 @@ FAILURES = [
         "Error while running moderation eval refusals_v3 for snapshot ft:gpt-4.1-mini:org::a",
         "trajkit select",
     ),
-    ("server_error", "Something that nobody has seen yet", "server_error"),
+    ("server_error", "Something unknown", "server_error"),
 ]
 
 
@@ -323,7 +323,7 @@ def test_a_result_that_never_comes_says_how_to_wait_again(
 def test_a_job_can_be_halted_resumed_and_cancelled_from_another_process(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    service.statuses = ["running", "a status that nobody knew"]
+    service.statuses = ["running", "an unknown status"]
     assert sft("--yes", "--detach") == 0
     other = warm.trajkit(["jobs", "pause"], Path.cwd(), dict(os.environ))
     assert "running" in other.stdout
@@ -334,7 +334,7 @@ def test_a_job_can_be_halted_resumed_and_cancelled_from_another_process(
     assert service.jobs["ftjob-1"]["status"] == "running"
     capsys.readouterr()
     assert run(["jobs", "show"]) == 0
-    assert "(a status that nobody knew)" in capsys.readouterr().out
+    assert "(an unknown status)" in capsys.readouterr().out
     assert run(["jobs", "cancel"]) == 0
     assert (service.jobs["ftjob-1"]["status"], service.files) == ("cancelled", {})
     assert run(["jobs", "cancel"]) == 2

@@ -30,7 +30,7 @@ def test_bars_count_every_episode_once_and_the_unmeasured_apart(client: Any) -> 
         )
     assert _histogram(found, "metric.ok")["n_null"] == 7
     assert [each["name"] for each in found["histograms"]][:1] == ["n_steps"]
-    assert "reward" not in [each["name"] for each in found["histograms"]]  # nobody measured it
+    assert "reward" not in [each["name"] for each in found["histograms"]]  # it was not measured
 
 
 def test_whole_numbers_get_bars_of_whole_width(client: Any) -> None:

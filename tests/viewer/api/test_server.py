@@ -218,7 +218,7 @@ def test_hostile_names_come_as_json_and_nothing_else(client: Any) -> None:
 
 
 def test_the_server_listens_on_loopback_and_nowhere_else(client: Any) -> None:
-    # another address of this machine, which whoever listened on all of them would answer
+    # another address of this machine, at which a server on all addresses would answer
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.2", client.port), timeout=2)
 

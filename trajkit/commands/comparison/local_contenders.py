@@ -80,9 +80,9 @@ def cast_of(
     Args:
         contenders: As they were typed.
         known: The models that were tuned here.
-        stage: The configuration; None where there is none, and trajkit's own prompt is played. So it is where
-            no configuration was named, no model has to do with it, and it is for another environment or
-            a model learned other prompts.
+        stage: The configuration; None plays trajkit's own prompt. It is None where there is no configuration,
+            and where none was named, no model belongs to one, and the one here does not fit: it is for
+            another environment, or a model learned other prompts.
         env_id: What is played.
         actions: What may be done there.
         runs_folder: Where the jobs are.
