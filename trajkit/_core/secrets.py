@@ -59,19 +59,24 @@ class Masked(NamedTuple):
     """How often a key was in it."""
 
 
-def without_keys(text: str, *secrets: SecretStr | str | None) -> Masked:
-    """Replace keys in what will be learned from, and nothing that could be an ordinary word.
+class Keys:
+    """Keys that must not be in what will be learned from: those of the environment now, and some more.
 
     Args:
-        text: JSON, or a plain text.
-        secrets: Keys besides those of the environment.
+        secrets: Keys besides those of the environment. What could be an ordinary word is not looked for.
     """
-    n_hidden = 0
-    keys = [value for each in secrets if is_key(value := _plain(each))]
-    for form in sorted(_forms((*keys, *_environment())), key=len, reverse=True):
-        if n := text.count(form):
-            text, n_hidden = text.replace(form, HIDDEN), n_hidden + n
-    return Masked(text, n_hidden)
+
+    def __init__(self, *secrets: SecretStr | str | None) -> None:
+        keys = [value for each in secrets if is_key(value := _plain(each))]
+        self._forms = sorted(_forms((*keys, *_environment())), key=len, reverse=True)
+
+    def hide(self, text: str) -> Masked:
+        """Replace the keys in JSON, or in a plain text."""
+        n_hidden = 0
+        for form in self._forms:
+            if n := text.count(form):
+                text, n_hidden = text.replace(form, HIDDEN), n_hidden + n
+        return Masked(text, n_hidden)
 
 
 def is_key(text: str) -> bool:

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 import trajkit
 from trajkit._core.ids import time_of, uuid7
-from trajkit._core.secrets import hidden
+from trajkit._core.secrets import Keys, hidden
 from trajkit.errors import StoreError
 from trajkit.rollouts.recorder.calls.reading import put_together
 from trajkit.rollouts.recorder.journal import Journal, append_late, journal_path
@@ -73,8 +73,8 @@ class Asked(NamedTuple):
     service: str
     """Scheme, host and port."""
     n_retries: int
-    keys: Collection[str]
-    """Keys of the client, which must not be recorded."""
+    keys: Keys
+    """Keys that must not be recorded: those of the client and of the environment."""
 
 
 class Answered(NamedTuple):
@@ -194,7 +194,7 @@ class Log:
             body=request.content,
             service=f"{request.url.scheme}://{request.url.netloc.decode('ascii')}",
             n_retries=int(retries) if retries.isdecimal() else 0,
-            keys=keys,
+            keys=Keys(*keys),
         )
 
     def next_call(self) -> tuple[str, int]:
@@ -405,7 +405,7 @@ def _safe_answer(call: Answered) -> tuple[bytes, dict[str, Any]]:
     A key may be split over the chunks of a stream; then the assembled answer is recorded instead.
     """
     keys = call.asked.keys
-    if call.header["is_stream"] and keys:
+    if call.header["is_stream"]:
         whole = json.dumps(put_together(call.header, call.answer), ensure_ascii=False).encode(*_UTF8)
         if (clean := without_keys(whole, keys)) != whole:
             return clean, {"is_put_together": True}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from typing import Any
 
-from trajkit._core import secrets as _secrets
-from trajkit._core.secrets import HIDDEN
+from trajkit._core.secrets import HIDDEN, Keys
 
 _NAMES = frozenset({"authorization", "headers", "extra_headers", "api_key", "domain_secrets", "access_token"})
 _SIGNS = tuple(f'"{name}'.encode() for name in sorted(_NAMES))
@@ -15,17 +13,17 @@ _CONTENT = frozenset({"messages", "input", "instructions", "response_format", "t
 """Fields that the model reads, or of schemas: names of secrets are ordinary words there."""
 
 
-def may_have_secrets(piece: bytes, keys: Collection[str]) -> bool:
+def may_have_secrets(piece: bytes, keys: Keys) -> bool:
     """Check whether a piece of a request has the name of a secret, or a key."""
     return any(sign in piece for sign in _SIGNS) or without_keys(piece, keys) != piece
 
 
-def without_secrets(body: bytes, keys: Collection[str]) -> bytes:
+def without_secrets(body: bytes, keys: Keys) -> bytes:
     """Hide the secrets in a request body; return the same bytes when there is none.
 
     Args:
         body: JSON as it was sent.
-        keys: The client's own keys, which must not be recorded.
+        keys: Keys that must not be recorded.
     """
     if any(sign in body for sign in _SIGNS):
         try:
@@ -38,9 +36,9 @@ def without_secrets(body: bytes, keys: Collection[str]) -> bytes:
     return without_keys(body, keys)
 
 
-def without_keys(body: bytes, keys: Collection[str]) -> bytes:
-    """Hide these keys and those of the environment."""
-    found = _secrets.without_keys(body.decode("utf-8", "surrogateescape"), *keys)
+def without_keys(body: bytes, keys: Keys) -> bytes:
+    """Hide keys; return the same bytes when there is none."""
+    found = keys.hide(body.decode("utf-8", "surrogateescape"))
     return found.text.encode("utf-8", "surrogateescape") if found.n_hidden else body
 
 

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 import trajkit
 from trajkit._core.lock import locked
-from trajkit._core.secrets import without_keys
+from trajkit._core.secrets import Keys
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.errors import RolloutError, StoreError
 from trajkit.rollouts.plan import Job, Plan
@@ -206,7 +206,7 @@ class Journal:
     def finish(self, job: Job, episode: Episode, score: Score) -> None:
         """Record a finished episode whose feedback was acknowledged."""
         # a service may have repeated the key of its request
-        text, n_hidden = without_keys(episode.model_dump_json())
+        text, n_hidden = Keys().hide(episode.model_dump_json())
         done = {
             "episode_id": episode.episode_id,
             "job": list(job.parts),

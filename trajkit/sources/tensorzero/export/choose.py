@@ -26,7 +26,7 @@ from trajkit.sources.tensorzero.export.after import find_unchanged, new_feedback
 from trajkit.sources.tensorzero.export.asked import Asked
 from trajkit.sources.tensorzero.export.read_sql import read_sql
 from trajkit.sources.tensorzero.export.unreadable import Unreadable
-from trajkit.store.engine import literal
+from trajkit.store.engine import literal, parsed
 from trajkit.store.layout import quoted
 
 N_CORES = os.cpu_count() or 2
@@ -108,8 +108,8 @@ def _connected(spill: Path) -> duckdb.DuckDBPyConnection:
     connection.execute("SET threads = 1")
     connection.execute("SET preserve_insertion_order = false")
     connection.execute(f"SET temp_directory = {literal(str(spill))}")
-    connection.execute(read_sql("macros"))
-    connection.execute(read_sql("step_macros"))
+    for statement in (*parsed(read_sql("macros")), *parsed(read_sql("step_macros"))):
+        connection.execute(statement)
     return connection
 
 

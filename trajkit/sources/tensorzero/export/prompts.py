@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 from pydantic import TypeAdapter
 
-from trajkit._core.secrets import without_keys
+from trajkit._core.secrets import Keys
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 from trajkit.sources.tensorzero.connect import tables
@@ -88,9 +88,10 @@ def rendered_prompts(clickhouse_url: str, inference_ids: Iterable[str]) -> Mappi
             WHERE coalesce(input_messages, '') <> '' GROUP BY inference_id HAVING count(*) = 1
             """
         ).fetchall()
+    keys = Keys()
     return {
         inference_id: Sent(
-            _MESSAGES.validate_json(without_keys(prompt).text),
+            _MESSAGES.validate_json(keys.hide(prompt).text),
             (_TOOLS.validate_json(tools) or None) if tools else None,
         )
         for inference_id, prompt, tools in rows
