@@ -45,6 +45,8 @@ _SEED = 1
 _RECALL = 0.99
 _BATCH_ROWS = 512
 _BATCH_BYTES = 4_000_000
+_TEXT_BYTES = 300_000
+"""Text whose hashes stay in a processor's cache."""
 _PAIRS_AT_ONCE = 20_000
 _SYSTEM, _OTHER = "s", "o"
 """Prefix of the hash of a message: whether it is a system message."""
@@ -119,12 +121,15 @@ class Signing:
             f"JOIN {STEP_KEYS} AS k USING (episode_id, step_index) WHERE number > {n_before} AND {LEARNED}"
         ).to_arrow_table()
         made = []
-        for batch in prompts.to_batches(_BATCH_ROWS):
-            for piece in _slices(batch, "hashes"):
+        for batch in prompts.combine_chunks().to_batches():
+            for piece in _slices(batch, "hashes", _BATCH_BYTES):  # each look-up makes a table of all hashes
                 column = cast("pa.ListArray[Any]", piece.column("hashes"))
-                places = cast("pa.Array[Any]", pc.index_in(column.flatten(), hashes))
-                starts = column.offsets.to_numpy()[:-1] - column.offsets[0].as_py()
-                made.append(np.minimum.reduceat(of_messages[places.to_numpy()], starts))
+                places = cast("pa.Array[Any]", pc.index_in(column.flatten(), hashes)).to_numpy()
+                bounds = column.offsets.to_numpy() - column.offsets[0].as_py()
+                for first in range(0, len(column), _BATCH_ROWS):
+                    mine = bounds[first : first + _BATCH_ROWS + 1]
+                    signed = of_messages[places[mine[0] : mine[-1]]]
+                    made.append(np.minimum.reduceat(signed, mine[:-1] - mine[0]))
         if made:
             _insert(self._connection, prompts, np.concatenate(made), self._n_rows)
 
@@ -140,7 +145,7 @@ class Signing:
             matrix = self._sketch.digest_matrix_from_flat_token_hashes(hashes, offsets, N_VALUES, _SEED)
             return np.array(matrix.to_rows(), dtype=np.uint32)
 
-        batches = [piece for batch in texts.to_batches(_BATCH_ROWS) for piece in _slices(batch, "text")]
+        batches = [piece for batch in texts.to_batches() for piece in _slices(batch, "text", _TEXT_BYTES)]
         nothing = np.full((1, N_VALUES), np.iinfo(np.uint32).max, np.uint32)
         with ThreadPoolExecutor(self._threads) as pool:
             signatures = np.concatenate([nothing, *pool.map(signed, batches)])
@@ -170,14 +175,14 @@ def find_near(derivation: Derivation, rest: str, *, threshold: float) -> None:
     derivation.connection.unregister("trajkit_near_found")
 
 
-def _slices(batch: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
-    """Split a batch into slices with at most `_BATCH_BYTES` in a column, or one row."""
-    if batch.num_rows <= 1 or batch.column(column).nbytes <= _BATCH_BYTES:
+def _slices(batch: pa.RecordBatch, column: str, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Split a batch into slices with at most so many bytes in a column, or one row."""
+    if batch.num_rows <= 1 or batch.column(column).nbytes <= most_bytes:
         yield batch
         return
     half = batch.num_rows // 2
-    yield from _slices(batch.slice(0, half), column)
-    yield from _slices(batch.slice(half), column)
+    yield from _slices(batch.slice(0, half), column, most_bytes)
+    yield from _slices(batch.slice(half), column, most_bytes)
 
 
 def _insert(

@@ -7,6 +7,7 @@ a text; a block without text (a file, an unknown block) is compared as JSON.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -133,26 +134,34 @@ def _fingerprints(message: str) -> str:
 def shingle_hashes(texts: pa.Array[Any], shingle: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Return the hashes of all word n-grams, text after text, and the offsets of each text's hashes.
 
-    A text with fewer words has one hash of all its words; texts without words have the same single hash.
+    A text with fewer words has one hash of all its words; texts without words have the same single hash. Some
+    hundred kilobytes of text at a time stay in a processor's cache, and take half the time.
     """
     large = texts.cast(pa.large_string())
     # only the first buffer, the validity bitmap, may be missing
     offset_buffer, data_buffer = cast("list[pa.Buffer]", large.buffers()[1:])
     ends = np.frombuffer(memoryview(offset_buffer), np.int64)[large.offset : large.offset + len(large) + 1]
     words, n_before = _word_hashes(bytes(memoryview(data_buffer)[ends[0] : ends[-1]]), ends - ends[0])
-    # zeros after the words of each text, so that an n-gram never has words of two texts
     n_words = np.diff(n_before)
-    first = n_before[:-1] + shingle * np.arange(len(texts))
-    apart = np.zeros(len(words) + shingle * (len(texts) + 1), np.uint64)
-    apart[np.arange(len(words)) + np.repeat(first - n_before[:-1], n_words)] = words
-    n_places = len(apart) - shingle
-    runs = np.zeros(n_places, np.uint64)
+    runs = np.zeros(len(words), np.uint64)
+    padded = np.concatenate((words, np.zeros(shingle, np.uint64)))
     for ahead in range(shingle):
-        runs += apart[ahead : ahead + n_places] * _odd(ahead)
-    n_runs = np.maximum(n_words - shingle + 1, 1)
-    offsets = np.concatenate([[0], np.cumsum(n_runs)])
-    hashes = mixed(runs[np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], n_runs)])
-    return hashes, offsets.astype(np.uint64)
+        runs += padded[ahead : ahead + len(words)] * _odd(ahead)
+    # an n-gram never has words of two texts
+    is_run = np.ones(len(words), bool)
+    for left in range(1, shingle):
+        is_run[n_before[1:][n_words >= left] - left] = False
+    offsets = np.concatenate(([0], np.cumsum(np.maximum(n_words - shingle + 1, 1))))
+    hashes = np.zeros(offsets[-1], np.uint64)
+    is_short = n_words < shingle
+    of_short = offsets[:-1][is_short]
+    is_long = np.ones(len(hashes), bool)
+    is_long[of_short] = False
+    hashes[is_long] = runs[is_run]
+    for ahead in range(shingle - 1):
+        has_word = n_words[is_short] > ahead
+        hashes[of_short[has_word]] += words[n_before[:-1][is_short][has_word] + ahead] * _odd(ahead)
+    return mixed(hashes), offsets.astype(np.uint64)
 
 
 def _word_hashes(data: bytes, ends: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -167,25 +176,32 @@ def _word_hashes(data: bytes, ends: NDArray[np.int64]) -> tuple[NDArray[np.uint6
     starts = np.flatnonzero(begins)
     lengths = np.flatnonzero(stops) + 1 - starts
     n_before = np.searchsorted(starts, ends).astype(np.int64)
-    if not len(starts):
-        return np.zeros(0, np.uint64), n_before
     # eight bytes at a time; what comes after the word is cut off
-    n_eights = (lengths + 7) // 8
-    first = np.cumsum(n_eights) - n_eights
-    place = 8 * (np.arange(first[-1] + n_eights[-1]) - np.repeat(first, n_eights))
-    eights = np.ndarray(len(data) + 1, "<u8", letters, strides=(1,))[np.repeat(starts, n_eights) + place]
-    eights &= _FIRST_BYTES[np.minimum(np.repeat(lengths, n_eights) - place, 8)]
-    return mixed(np.add.reduceat(mixed(eights + place.astype(np.uint64) * _odd(0)), first)), n_before
+    eights = np.ndarray(len(data) + 1, "<u8", letters, strides=(1,))
+    words = mixed(eights[starts] & _FIRST_BYTES[np.minimum(lengths, 8)])
+    (longer,) = np.nonzero(lengths > 8)
+    if len(longer):
+        n_more = (lengths[longer] - 1) // 8
+        first = np.cumsum(n_more) - n_more
+        place = 8 * (np.arange(1, n_more.sum() + 1) - np.repeat(first, n_more))
+        more = eights[np.repeat(starts[longer], n_more) + place]
+        more &= _FIRST_BYTES[np.minimum(np.repeat(lengths[longer], n_more) - place, 8)]
+        words[longer] += np.add.reduceat(mixed(more + place.astype(np.uint64) * _odd(0)), first)
+    return mixed(words), n_before
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Hash each number so that every bit depends on all its bits (Steele et al. 2014, SplitMix64)."""
     found = values + np.uint64(0x9E3779B97F4A7C15)
-    found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return found ^ (found >> np.uint64(31))
+    found ^= found >> np.uint64(30)
+    found *= np.uint64(0xBF58476D1CE4E5B9)
+    found ^= found >> np.uint64(27)
+    found *= np.uint64(0x94D049BB133111EB)
+    found ^= found >> np.uint64(31)
+    return found
 
 
+@functools.cache
 def _odd(number: int) -> np.uint64:
     """Return an odd factor for a position."""
     return np.uint64(int(mixed(np.array([number + 1000], np.uint64))[0]) | 1)
