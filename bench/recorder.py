@@ -114,13 +114,20 @@ class Times:
 
     @property
     def added_ms(self) -> float:
-        """What the recorder added to what the thread computed, at the median."""
-        return statistics.median(self.computed[True]) - statistics.median(self.computed[False])
+        """What the recorder added to what the thread computed: the median over pairs of calls."""
+        pairs = zip(self.computed[True], self.computed[False], strict=True)
+        return statistics.median(recorded - alone for recorded, alone in pairs)
 
     def __str__(self) -> str:
         alone, recorded = (statistics.median(self.waited[is_recorded]) for is_recorded in (False, True))
         computed = f"{self.added_ms:+.3f} ms computed (at most {LIMIT_MS:g})"
         return f"{computed}; {alone:.2f} ms alone, {recorded:.2f} ms recorded"
+
+
+def turns() -> Iterator[bool]:
+    """Whether each call is recorded: pairs of one that is and one that is not, each first in every other."""
+    for number in range(CALLS):
+        yield from (False, True) if number % 2 else (True, False)
 
 
 def plain_call(client: OpenAI, messages: list[Any]) -> None:
@@ -143,11 +150,9 @@ def calls(url: str, call: Callable[[Any, list[Any]], None], messages: list[Any])
         trajkit.Recorder(client, store=Path(folder) / "store") as recorder,
         recorder.episode(),
     ):
-        for _ in range(CALLS):
-            with times.one(is_recorded=False):
-                call(client, messages)
-            with times.one(is_recorded=True):
-                call(recorder.client, messages)
+        for is_recorded in turns():
+            with times.one(is_recorded=is_recorded):
+                call(recorder.client if is_recorded else client, messages)
     return times
 
 
@@ -158,11 +163,10 @@ def async_calls(url: str) -> Times:
     async def play(folder: str) -> None:
         client = AsyncOpenAI(base_url=url, api_key="unused")
         async with trajkit.Recorder(client, store=Path(folder) / "store") as recorder, recorder.episode():
-            for _ in range(CALLS):
-                with times.one(is_recorded=False):
-                    await client.chat.completions.create(model="m", messages=SHORT)
-                with times.one(is_recorded=True):
-                    await recorder.client.chat.completions.create(model="m", messages=SHORT)
+            for is_recorded in turns():
+                asked = recorder.client if is_recorded else client
+                with times.one(is_recorded=is_recorded):
+                    await asked.chat.completions.create(model="m", messages=SHORT)
         await client.close()
 
     with tempfile.TemporaryDirectory() as folder:
