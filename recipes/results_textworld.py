@@ -17,17 +17,21 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from results import IMITATION, Experiment, Lab, Worlds, main, repeated, seeds_of
+from results import EPISODES, IMITATION, Experiment, Lab, Worlds, main, repeated, seeds_of
 from results_table import Model
 from tiny_textworld import GAME, HISTORY, PARAMETERS
 
 HERE = Path(__file__).resolve().parent
+STEPS = 120
+"""Of the optimizer, for `EPISODES` demonstrations."""
 ITERATIONS = 20
 """Of reinforcement learning."""
 APART = 200
 """Between the training worlds of two training seeds."""
 MOST_STEPS = 20
 """The expert takes 7 to 13."""
+MANY = 1_550
+"""Episodes that were played for a model of table `textworld-rl`, the demonstrations included."""
 CHECKPOINTS = 900
 """The first world that chooses the checkpoint of reinforcement learning; of the training fold."""
 PLAY = ("--history", str(HISTORY), "--max-steps", str(MOST_STEPS), "--concurrency", "10")
@@ -39,7 +43,7 @@ class Kitchen(Lab):
     environment = "textworld"
     settings = repeated("--env-set", (f"{name}={value}" for name, value in PARAMETERS.items()))
     model = "cook"
-    recipe = ("--learning-rate", "5e-3", "--max-steps", "120", "--per-device-train-batch-size", "16")
+    recipe = ("--learning-rate", "5e-3", "--per-device-train-batch-size", "16")
     playing = (
         *(*settings, "--game", GAME, "--history", str(HISTORY)),
         *("--max-episode-steps", str(MOST_STEPS), "--max-new-tokens", "24", "--set", "play.json_mode=schema"),
@@ -48,29 +52,44 @@ class Kitchen(Lab):
     apart = APART
     evaluation = (*PLAY, *repeated("--policy-set", ("json_mode=schema", "max_new_tokens=24")))
 
-    def shown(self) -> Path:
-        """The expert's episodes on this training seed's worlds."""
-        store, first = self.store("expert"), self.seed * APART
+    def shown(self, name: str, worlds: range) -> Path:
+        """The expert's episodes."""
+        store = self.store(name)
         self.trajkit(
             *("rollout", "textworld", *self.settings, "--game", GAME, "--policy", "expert", *PLAY),
-            *("--seeds", f"{first}:{first + self.size.episodes}", "--run-seed", self.seed),
+            *("--seeds", seeds_of(worlds), "--run-seed", self.seed),
             *("--purpose", "train", "--quiet", "-o", store),
             leaves=store,
         )
         return store
 
-    def imitated(self) -> tuple[str, int]:
-        """The base tuned on them: its job, and how many answers it learned."""
+    def imitated(self, name: str = "expert", n: int | None = None, *, apart: int = APART) -> tuple[str, int]:
+        """The base tuned on n of the expert's episodes, in as many passes: its job, and how many answers.
+
+        Args:
+            name: Of the job.
+            n: How many; None for as many as is usual.
+            apart: Between the worlds of two training seeds.
+        """
         goal = self.folder / self.model
         if not goal.exists():
             print("$ python recipes/tiny_textworld.py", goal, flush=True)
             subprocess.run([sys.executable, str(HERE / "tiny_textworld.py"), str(goal)], check=True)
-        return self.tuned("expert", self.shown(), "--merge")
+        first, n = self.seed * apart, n or self.size.episodes
+        steps = STEPS * n // EPISODES
+        return self.tuned(name, self.shown(name, range(first, first + n)), "--merge", "--max-steps", steps)
 
 
 def expert(lab: Kitchen) -> Iterator[Model]:
     """Cookingworld: demonstrations of the expert."""
     yield Model("expert demonstrations", "expert", *lab.imitated())
+
+
+def more(lab: Kitchen) -> Iterator[Model]:
+    """Cookingworld: as many demonstrations as episodes were played for the models of table `textworld-rl`."""
+    yield Model("expert demonstrations", IMITATION, *lab.imitated(), lab.size.episodes)
+    found = lab.imitated("expert-more", MANY, apart=MANY)
+    yield Model("more expert demonstrations", "expert-more", *found, MANY, (IMITATION,))
 
 
 def rl(lab: Kitchen) -> Iterator[Model]:
@@ -97,6 +116,7 @@ def rl(lab: Kitchen) -> Iterator[Model]:
 
 TABLES = {
     "textworld": Experiment(expert, Worlds([f"{GAME}-test"], 20_500), Worlds([f"{GAME}-dev"], 10_500)),
+    "textworld-more": Experiment(more, Worlds([f"{GAME}-test"], 20_600), Worlds([f"{GAME}-dev"], 10_600)),
     "textworld-rl": Experiment(rl, Worlds([f"{GAME}-test"], 20_600), Worlds([f"{GAME}-dev"], 10_600)),
 }
 
