@@ -645,6 +645,27 @@ def test_a_database_that_fails_in_between_leaves_nothing_that_looks_finished(
     assert (folder / MANIFEST_NAME).exists()
 
 
+def test_rows_of_a_day_that_also_lost_some_come_after_a_run_that_failed(
+    rows: Any, bring: Any, client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    base, episode, folder = 1_780_000_000_000, rows.id(), tmp_path / "archive"
+    lost, late = rows.id(at_ms=base), rows.id(at_ms=base + 1)
+    rows.json_step(episode, inference_id=lost, calls=0)
+    bring(folder)
+    client.command(f"DELETE FROM JsonInference WHERE id = '{lost}'")
+    rows.json_step(episode, inference_id=late, calls=0)
+
+    def down(*given: object) -> None:
+        raise ServiceError("the database is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClickHouseOrigin, "rows_of", down)
+        with pytest.raises(ServiceError):
+            bring(folder)
+    bring(folder)
+    assert ids(folder, "json_inference") == sorted([lost, late])
+
+
 @pytest.fixture(scope="module")
 def s3() -> Iterator[Proxy]:
     with serving("s3") as running:
@@ -699,9 +720,12 @@ def test_a_run_that_failed_on_its_way_to_an_address_goes_on_there(
     rows: Any, bring: Any, address: Address, s3: Proxy
 ) -> None:
     rows.episode(0.7)
-    s3.fault = lambda method, path: "403" if method == "PUT" and "float_feedback" in path else None
+    s3.fault = lambda method, path: (
+        "403" if method == "DELETE" or (method == "PUT" and "float_feedback" in path) else None
+    )
     with pytest.raises(StoreError, match="refused"):
         bring(address)
+    assert place_of(f"{address}.writing").exists()  # the claim could not be removed
     with pytest.raises(StoreError, match="not an archive"):
         read_manifest(address)
     s3.fault = lambda method, path: None

@@ -228,7 +228,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def reaching(address: Path) -> Iterator[None]:
-    """Translate failures of a service into one line that names the address.
+    """Translate failures of a service into one line that names the address; nothing for a local path.
 
     Raises:
         StoreError: The service refused, or could not be reached.
@@ -238,6 +238,8 @@ def reaching(address: Path) -> Iterator[None]:
     except TrajkitError:
         raise
     except _failures() as error:
+        if not isinstance(address, Address):
+            raise
         raise refused(address, error) from error
 
 
@@ -362,6 +364,13 @@ def changing(folder: Path, whole: Path) -> Iterator[None]:
         yield
 
 
+def add(built: Path, address: Path) -> None:
+    """Send a complete local file, and remove it here. The caller keeps others away (`changing`)."""
+    with reaching(address):
+        filesystem(address).put_file(str(built), str(address))
+    built.unlink()
+
+
 def overwrite(address: Path, content: bytes) -> None:
     """Write a small file, in place of the one with its name. The caller keeps others away (`changing`)."""
     with reaching(address):
@@ -403,13 +412,16 @@ def _claimed(goal: Path, files: Sequence[Path]) -> Iterator[None]:
         fresh.replace(record)
         try:
             _create(claim, text.encode())
-            try:
-                yield
-            finally:
-                with contextlib.suppress(*_failures()):
-                    filesystem(goal).rm_file(str(claim))
-        finally:
+        except BaseException:
             record.unlink()
+            raise
+        try:
+            yield
+        finally:
+            # a claim that cannot be removed stays with its record, by which the next process here knows it
+            with contextlib.suppress(*_failures(), StoreError):
+                claim.unlink(missing_ok=True)
+                record.unlink()
 
 
 def _remove_left(goal: Path) -> None:

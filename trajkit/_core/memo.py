@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 ResultT = TypeVar("ResultT")
-_MOST = 4096
+_MOST, _MOST_CHARACTERS = 4096, 16_000_000
 
 
 class Memo(Generic[ResultT]):
@@ -13,14 +13,30 @@ class Memo(Generic[ResultT]):
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[object, ResultT]] = {}
+        self._n_characters = 0
 
     def get(self, key: object) -> ResultT | None:
         """Return the result for this very object; None if there is none."""
         found = self._known.get(id(key))
-        return None if found is None else found[1]
+        return found[1] if found is not None and found[0] is key else None
 
-    def keep(self, key: object, result: ResultT) -> None:
-        """Keep a result for an object."""
-        if len(self._known) >= _MOST:
+    def keep(self, key: object, result: ResultT, n_characters: int) -> None:
+        """Keep a result for an object that holds texts of so many characters."""
+        self._n_characters += n_characters
+        if len(self._known) >= _MOST or self._n_characters > _MOST_CHARACTERS:
             self._known.clear()
+            self._n_characters = n_characters
         self._known[id(key)] = (key, result)
+
+
+def n_characters(value: Any) -> int:
+    """Count the characters of all texts in a JSON value."""
+    match value:
+        case str():
+            return len(value)
+        case dict():
+            return sum(map(n_characters, value.values()))
+        case list():
+            return sum(map(n_characters, value))
+        case _:
+            return 0

@@ -30,9 +30,7 @@ def stores() -> Iterator[Check]:
         yield from _left_over(each)
     for goal in left_unsent():
         said = f"{goal} was being sent when the command was killed"
-        yield note(
-            "left over", said, "the same command again removes what is there, and sends all", path=goal
-        )
+        yield note("left over", said, "the same command again puts it right", path=goal)
 
 
 def _stores_folder() -> Path:

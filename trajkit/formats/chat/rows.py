@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
-from trajkit._core.memo import Memo
+from trajkit._core.memo import Memo, n_characters
 from trajkit.errors import DataError
 from trajkit.formats.base import Example, Loss, LossKind, PlainText, Problem, Row
 from trajkit.formats.chat.message import read_message, read_tools
@@ -128,7 +128,7 @@ class ChatWriter:
                 n_flaws = len(self.losses) + len(self.problems)
                 known = self._anew(message, weight, f"{where}.{position}")
                 if memo is not None and n_flaws == len(self.losses) + len(self.problems):
-                    memo.keep(message, known)
+                    memo.keep(message, known, n_characters(known.messages))
             self._tool_names.update(known.called)
             written.extend(known.messages)
         return written

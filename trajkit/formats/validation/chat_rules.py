@@ -9,7 +9,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trajkit._core.memo import Memo
+from trajkit._core.memo import Memo, n_characters
 from trajkit.formats.chat.openai_rules import FUNCTION_NAME, MESSAGE_KEYS, ROW_KEYS, SPECIAL_TOKEN, slips
 from trajkit.formats.validation.finding import Flaw, Severity, shown, wrong_type
 from trajkit.formats.validation.target import Target
@@ -82,7 +82,7 @@ def conversation_flaws(
             flaws = list(message_flaws(message, where, target))
             yield from flaws
             if not flaws:
-                _FLAWLESS.keep(message, target)
+                _FLAWLESS.keep(message, target, n_characters(message))
         role = message.get("role")
         are_read = are_read and isinstance(role, str) and role in MESSAGE_KEYS
     if not messages:

@@ -13,8 +13,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute
 
-from trajkit._core.address import Address
-from trajkit._core.files import settle, sha256_file, temporary_beside
+from trajkit._core.address import Address, add
+from trajkit._core.files import sha256_file, temporary_beside
 from trajkit.errors import StoreError
 from trajkit.schema.base import JsonObject
 from trajkit.sources.tensorzero.archive.layout import DAY, TABLES, Table, day_name
@@ -72,11 +72,11 @@ class Contents:
         self._source = source
         self._connection = connection
         self._manifest = read_manifest(folder) if (folder / MANIFEST_NAME).exists() else None
-        self._journal = Journal(folder, records, source)
+        if self._manifest is not None and not is_moved:
+            refuse_another(folder, self._manifest.source, source)
+        self._journal = Journal(folder, records, source, self._manifest)
         if not is_moved:
             refuse_another(folder, self._journal.source, source)
-            if self._manifest is not None:
-                refuse_another(folder, self._manifest.source, source)
         self._remove_strays()
 
     @property
@@ -88,9 +88,8 @@ class Contents:
         """The files of a table, or of one of its days."""
         old = self._manifest.parts_of(table.name) if self._manifest else []
         new = [part for part in self._journal.parts.values() if part.table == table.name]
-        # one that is in both: the run was killed when its manifest was just written
-        every = {part.path: part for part in [*old, *new] if day in (None, part.day)}
-        return [part for path, part in every.items() if path not in self._journal.replaced]
+        every = [part for part in [*old, *new] if day in (None, part.day)]
+        return [part for part in every if part.path not in self._journal.replaced]
 
     def paths(self, table: Table, day: int) -> list[Path]:
         """Where the files of a day are."""
@@ -188,7 +187,7 @@ class Contents:
                 sha256=sha256_file(temporary),
                 sum=f"{seen.total:016x}",
             )
-            settle(temporary, path)
+            add(temporary, path) if isinstance(path, Address) else temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
         n_new = part.n_rows - sum(each.n_rows for each in replaced)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa
 
-from trajkit._core.address import Address, changing
+from trajkit._core.address import Address, changing, reaching
 from trajkit._core.lock import locked
 from trajkit._core.user_state import make_writable, user_state
 from trajkit.errors import StoreError
@@ -102,10 +102,11 @@ def _alone(folder: Path) -> Iterator[Path]:
     if isinstance(folder, Address):
         records = user_state("archiving") / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
         _refuse_others(folder, records)
-        make_writable(records)
-        with changing(folder, folder / MANIFEST_NAME):
+        with changing(folder, folder / MANIFEST_NAME), reaching(folder):
+            make_writable(records)
             yield records
-        records.rmdir()
+            with contextlib.suppress(OSError):
+                records.rmdir()
         return
     _refuse_others(folder, folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,9 +119,13 @@ def _alone(folder: Path) -> Iterator[Path]:
 def _refuse_others(folder: Path, records: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} exists already and is not a folder", hint="choose another -o")
-    is_ours = is_archive(folder) or (records / JOURNAL_NAME).exists() or (folder / ".lock").exists()
-    # a folder at an address has files, or is none
-    if folder.is_dir() and not is_ours and (isinstance(folder, Address) or any(folder.iterdir())):
+    is_ours = is_archive(folder) or (records / JOURNAL_NAME).exists()
+    if isinstance(folder, Address):
+        has_others = not is_ours and folder.is_dir()  # at an address a folder is never empty
+    else:
+        is_ours = is_ours or (folder / ".lock").exists()
+        has_others = folder.is_dir() and not is_ours and any(folder.iterdir())
+    if has_others:
         raise StoreError(f"{folder} is not an archive and not empty", hint="choose another -o")
 
 
@@ -140,7 +145,11 @@ class _Run:
         before = self._contents.n_added
         there, here = self._origin.keys_seen(table), self._contents.seen(table)
         gone = self._contents.known_gone(table)
-        changed = [day for day in sorted(there) if there[day] not in (here.get(day), gone.get(day))]
+        changed = [
+            day
+            for day in sorted(there)
+            if there[day] != here.get(day) and (day not in here or there[day] != gone.get(day))
+        ]
         whole = [day for day in changed if day not in here]
         grown = [day for day in changed if day in here]
         n_total = sum(there[day].n_rows for day in whole)
@@ -171,12 +180,12 @@ class _Run:
         load(self._connection, "there", KEYS, self._origin.keys(table, days))
         missing: list[str] = []
         twice: list[int] = []
+        with_gone: list[int] = []
         for day in days:
             keys, n_gone = self._compare(table, day)
             missing += keys
             if n_gone:
-                # the next run need not look again
-                self._contents.note_gone(table, day, there[day])
+                with_gone.append(day)
             elif not keys:
                 twice.append(day)
         for start in range(0, len(missing), _KEYS_AT_ONCE):
@@ -184,6 +193,8 @@ class _Run:
             self._contents.add(table, days, self._counted(table, rows, start, len(missing)))
         for day in twice:  # the same ids, not as often
             self._contents.renew(table, day, self._origin.rows(table, [day]))
+        for day in with_gone:  # when their missing rows are here: the next run does not look again
+            self._contents.note_gone(table, day, there[day])
 
     def _compare(self, table: Table, day: int) -> tuple[list[str], int]:
         """The keys of a day that the archive has not, and how many it has that the database has not."""

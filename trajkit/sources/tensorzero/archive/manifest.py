@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -134,13 +134,13 @@ def read_manifest(folder: Path) -> ArchiveManifest:
         StoreError: It is not an archive, is of a newer version, or a part is missing or of another size.
     """
     path = folder / MANIFEST_NAME
-    if not path.exists():
-        raise StoreError(
-            f"{folder} is not an archive: it has no {MANIFEST_NAME}",
-            hint="`trajkit archive` makes one; the same command again goes on where a killed one stopped",
-        )
-    regular_file(path, within=folder, error=StoreError)
     try:
+        if not path.exists():
+            raise StoreError(
+                f"{folder} is not an archive: it has no {MANIFEST_NAME}",
+                hint="`trajkit archive` makes one; the same command again goes on where a killed one stopped",
+            )
+        regular_file(path, within=folder, error=StoreError)
         value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read: {error}", hint=_DAMAGED) from error
@@ -183,13 +183,17 @@ class Journal:
     Args:
         folder: The archive's.
         records: The folder of the journal: the archive's own, or one here where the archive is at an address.
-        source: The database; a journal of another one is refused.
+        source: The database.
+        manifest: The archive's, None before the first run has ended. What was added to an earlier one is in
+            this one, or another machine has replaced it: such a journal begins anew.
 
     Raises:
-        StoreError: The journal is of another database.
+        StoreError: The journal is damaged.
     """
 
-    def __init__(self, folder: Path, records: Path, source: JsonObject) -> None:
+    def __init__(
+        self, folder: Path, records: Path, source: JsonObject, manifest: ArchiveManifest | None
+    ) -> None:
         self._folder = folder
         self._path = records / JOURNAL_NAME
         self.parts: dict[str, ArchivePart] = {}
@@ -198,20 +202,26 @@ class Journal:
         """Paths of what is in other parts now."""
         self.gone: dict[tuple[str, int], ArchivedDay] = {}
         self.source: JsonObject = source
+        """The database that the entries are from."""
+        self._manifest_of = None if manifest is None else manifest.as_of.isoformat()
         self.n_rows = 0
         self._read()
 
     def _read(self) -> None:
         if not self._path.exists() and not self._path.is_symlink():
-            self._append({"source": self.source})
+            self._append({"source": self.source, "manifest": self._manifest_of})
             return
         regular_file(self._path, within=self._path.parent, error=StoreError)
         lines = self._path.read_bytes().splitlines(keepends=True)
+        sizes = self._folder.sizes() if isinstance(self._folder, Address) else None
         try:
-            for line in lines:
-                if line.endswith(b"\n") and self._is_whole(
-                    entry := json.loads(line)
-                ):  # the last may be cut off
+            entries = [json.loads(line) for line in lines if line.endswith(b"\n")]  # the last may be cut off
+            if entries and entries[0].get("manifest", self._manifest_of) != self._manifest_of:
+                self.remove()
+                self._read()
+                return
+            for entry in entries:
+                if self._is_whole(entry, sizes):
                     self._take(entry)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StoreError(f"{self._path} cannot be read: {first_line(error)}", hint=_DAMAGED) from error
@@ -219,12 +229,14 @@ class Journal:
             with self._path.open("ab") as file:
                 file.truncate(sum(map(len, lines[:-1])))
 
-    def _is_whole(self, entry: dict[str, Any]) -> bool:
+    def _is_whole(self, entry: dict[str, Any], sizes: Mapping[str, int] | None) -> bool:
         """Whether the file of an entry is there: a power cut may have come before it reached the disk."""
         if "part" not in entry:
             return True
         _check_path(entry["part"]["path"], self._path)
         path = self._folder / entry["part"]["path"]
+        if sizes is not None:
+            return bool(sizes.get(entry["part"]["path"]) == entry["part"]["n_bytes"])
         return path.is_file() and bool(path.stat().st_size == entry["part"]["n_bytes"])
 
     def _take(self, entry: dict[str, Any]) -> None:

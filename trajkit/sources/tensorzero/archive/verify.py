@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import duckdb
 
+from trajkit._core.address import reaching
 from trajkit._core.files import sha256_file
 from trajkit.errors import StoreError
 from trajkit.sources.tensorzero.archive.checksum import DUCKDB
@@ -97,7 +98,8 @@ def verify(
     manifest = read_manifest(folder)
     if not is_moved:
         refuse_another(folder, manifest.source, origin.describe())
-    _check_files(folder, manifest, on_progress)
+    with reaching(folder):
+        _check_files(folder, manifest, on_progress)
     days: list[DayCheck] = []
     with contextlib.closing(connect_to()) as connection, interruptible(connection):
         for number, table in enumerate(TABLES):
