@@ -511,10 +511,7 @@ def failing_at(name: str) -> Callable[..., Any]:
     return rows
 
 
-@pytest.mark.full
-def test_an_archive_of_another_database_is_left_alone(
-    rows: Any, bring: Any, url: str, tmp_path: Path
-) -> None:
+def test_an_archive_of_another_database_is_left_alone(rows: Any, bring: Any, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     bring(folder)
     manifest = folder / MANIFEST_NAME
@@ -523,6 +520,7 @@ def test_an_archive_of_another_database_is_left_alone(
     manifest.write_text(json.dumps(value))
     with pytest.raises(StoreError, match="is an archive of http://elsewhere"):
         bring(folder)
+    assert not (folder / JOURNAL_NAME).exists()  # which would bar the right database
     bring(folder, is_moved=True)
     assert "elsewhere" not in manifest.read_text()
 

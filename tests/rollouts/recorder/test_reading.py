@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trajkit.rollouts.recorder.calls import sse
 from trajkit.rollouts.recorder.calls.chat import ChatReader
 from trajkit.rollouts.recorder.calls.reading import read_call
 from trajkit.rollouts.recorder.calls.responses import ResponsesReader
@@ -144,3 +145,23 @@ def test_json_that_is_too_deep_is_kept_as_text(wire, depth):
     deep = b'{"messages": [{"role": "user", "content": ' + b"[" * depth + b"]" * depth + b"}]}"
     step = step_of("chat", deep, json.dumps(wire.completion()).encode())
     assert step.mask_reason in (None, "request not understood")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'data: {"a":1}\n\ndata: {"a":2}\n\ndata: [DONE]\n\n', [1, 2]),
+        (b'data: {"a":1}\r\n\r\ndata: {"a":2}\r\n\r\n', [1, 2]),
+        (b'event: x\ndata: {"a":1}\n\ndata: {"a":2}\n\n', [1, 2]),
+        (b'data: {"a":1}\n\ndata:{"a":2}\n\n', [1, 2]),
+        (b'data: {"a":\ndata: 1}\n\ndata: {"a":2}\n\n', [1, 2]),
+        (b'data: {"a":1}\n\ndata: {"a":1},{"a":2}\n\ndata: {"a":3}\n\n', [1, 3]),
+        (b'data: {"a":"data: x"}\n\n: note\n\ndata: 7\n\n', ["data: x"]),
+        (b'data: {"a":1}\n\ndata: {"a":', [1]),
+        (b'data: {"a":"\\ud800"}\n\n', ["\ud800"]),
+        (b"data: [DONE]\n\n", []),
+        (b"", []),
+    ],
+)
+def test_events_of_a_stream_are_read_however_they_are_written(body: bytes, expected: list[object]) -> None:
+    assert [event["a"] for event in sse.events(body)] == expected

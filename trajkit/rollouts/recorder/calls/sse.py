@@ -9,11 +9,28 @@ from typing import Any
 
 from pydantic_core import from_json
 
+_DATA = b"data: "
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 def events(body: bytes) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a stream, in order; other events, such as `[DONE]`, are skipped."""
+    yield from _plain_events(body) or _events(body)
+
+
+def _plain_events(body: bytes) -> list[dict[str, Any]]:
+    """Parse events of one line each at once, which most services send; empty for any other stream."""
+    found = [piece[len(_DATA) :] for piece in body.split(b"\n\n") if piece.startswith(_DATA + b"{")]
+    if len(found) != body.count(b"data:") - body.count(_DATA + b"[DONE]"):
+        return []
+    try:
+        values = from_json(b"[" + b",".join(found) + b"]")
+    except ValueError:
+        return []
+    return values if len(values) == len(found) else []
+
+
+def _events(body: bytes) -> Iterator[dict[str, Any]]:
     data: list[bytes] = []
     for line in (*_LINE_END.split(body), b""):
         if line.startswith(b"data:"):
