@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trajkit._core.memo import Memo
 from trajkit._core.outside import json_from_outside, text_from_outside
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.base import Problem, Row
@@ -34,7 +36,7 @@ class Calls:
     """
 
     def __init__(self, target: str | None, tools: str | None) -> None:
-        self._target = None if target is None else TARGETS[target]
+        self._target = None if target is None else replace(TARGETS[target], flawless=Memo())
         self._is_from_calls = tools == FROM_CALLS
         self._given = () if tools is None or self._is_from_calls else _tools_in(Path(tools))
 

@@ -9,7 +9,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trajkit._core.memo import Memo, n_characters
+from trajkit._core.memo import n_characters
 from trajkit.formats.chat.openai_rules import FUNCTION_NAME, MESSAGE_KEYS, ROW_KEYS, SPECIAL_TOKEN, slips
 from trajkit.formats.validation.finding import Flaw, Severity, shown, wrong_type
 from trajkit.formats.validation.target import Target
@@ -24,8 +24,6 @@ _PARTNERS = {
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_IMAGE_BYTES = 10_000_000
 _IMAGE_TYPES = ("image/jpeg", "image/png", "image/webp")
-_FLAWLESS = Memo[Target]()
-"""The target for which a message was found without flaws: a converted row repeats those of the row before."""
 _DATA_URL = re.compile(r"data:(?P<type>[^;,]+)(?P<is_base64>;base64)?,(?P<data>.*)", re.DOTALL)
 
 
@@ -78,11 +76,13 @@ def conversation_flaws(
             yield wrong_type(where, "a message", message)
             are_read = False
             continue
-        if _FLAWLESS.get(message) is not target:
+        if target.flawless is None:
+            yield from message_flaws(message, where, target)
+        elif not target.flawless.get(message):
             flaws = list(message_flaws(message, where, target))
             yield from flaws
             if not flaws:
-                _FLAWLESS.keep(message, target, n_characters(message))
+                target.flawless.keep(message, True, n_characters(message))
         role = message.get("role")
         are_read = are_read and isinstance(role, str) and role in MESSAGE_KEYS
     if not messages:

@@ -8,10 +8,11 @@ Bedrock's pages about fine-tuning over OpenAI's API; TRL 1.16.0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from trajkit._core.memo import Memo
 from trajkit.errors import RequestError
 from trajkit.formats.chat.openai_rules import MIN_ROWS
 
@@ -74,6 +75,8 @@ class Target:
     """Most rows with images."""
     suffix_has_dots: bool = True
     """Whether the suffix of the tuned model's name may have dots."""
+    flawless: Memo[bool] | None = field(default=None, compare=False, repr=False)
+    """The latest messages without flaws, where rows repeat those of the row before; None to check each one."""
 
     @property
     def needs_call_ids(self) -> bool:
