@@ -76,7 +76,7 @@ def test_the_expert_is_shown_and_a_model_is_measured_in_real_games(
     shutil.copytree(ROOT / "data" / "tiny-base", tmp_path / driver.Kitchen.model)
     (tmp_path / "trajkit.toml").touch()
     lab = driver.Kitchen(tmp_path, 2, results.Size(episodes=3, worlds=2))
-    shown = open_dataset(lab.shown())
+    shown = open_dataset(lab.shown("expert", range(400, 403)))
     assert {episode.seed for episode in shown} == {400, 401, 402}
     assert {str(episode.outcome) for episode in shown} == {"success"}
     monkeypatch.setattr(driver.Kitchen, "evaluation", (*lab.evaluation, "--max-steps", "2"))

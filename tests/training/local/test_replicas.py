@@ -7,6 +7,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -114,6 +115,7 @@ def test_two_machines_meet_and_train_together(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{free.getsockname()[1]}"
     ended: list[int] = []
+    torchrun = [sys.executable, "-m", "torch.distributed.run"]
 
     def other() -> None:
         """Run the command that the job tells, as the second machine."""
@@ -122,7 +124,7 @@ def test_two_machines_meet_and_train_together(tmp_path: Path) -> None:
             for line in told[0].read_text().splitlines() if told else ():
                 if "torchrun" in (message := json.loads(line).get("message", "")):
                     command = shlex.split(message.partition("torchrun ")[2])
-                    ended.append(subprocess.run(["torchrun", *command], check=False).returncode)
+                    ended.append(subprocess.run([*torchrun, *command], check=False).returncode)
                     return
             time.sleep(0.2)
 
