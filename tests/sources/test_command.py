@@ -153,7 +153,7 @@ def test_the_password_is_in_no_file_and_no_output(folder: Path, url: str, scored
         ("--metric episode_return --min 5", 1, "not episode_return >= 5: 3"),
         ("-o taken", 1, "taken exists already"),
         ("--source nowhere", 1, "there is no store at nowhere"),
-        ("--source ftp://x/y", 2, "takes a local path, and ftp://x/y is an address"),
+        ("--source ftp://x/y", 2, "ftp:// cannot be read: it needs settings that an address does not hold"),
         ("--source http://u:p@127.0.0.1:1/tensorzero", 4, "cannot be reached"),
         ("--source http://u:p@127.0.0.1:x/tensorzero", 2, "a port that is not a number"),
     ],

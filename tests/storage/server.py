@@ -153,6 +153,7 @@ def serving(protocol: str) -> Iterator[Proxy]:
             fsspec.filesystem(protocol, **({"project": "tests"} if protocol == "gs" else {})).mkdir(BUCKET)
             yield proxy
     address._filesystem.cache_clear()
+    fsspec.get_filesystem_class(protocol).clear_instance_cache()  # which keep the endpoint
     server.shutdown()
     server.server_close()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import inspect
 import io
 import json
 import os
@@ -188,6 +189,11 @@ def _filesystem(protocol: str) -> Any:
     fsspec = need("fsspec", extra=extra)
     need(module, extra=extra)
     try:
+        options = list(inspect.signature(fsspec.get_filesystem_class(protocol).__init__).parameters.values())
+        if any(
+            each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD for each in options[1:]
+        ):
+            raise ValueError("it needs settings that an address does not hold")
         # other processes write too: nothing is taken from an earlier listing
         system = fsspec.filesystem(protocol, use_listings_cache=False)
     except (ValueError, ImportError) as error:
