@@ -43,6 +43,7 @@ class TinkerStandIn:
         """Loss function and its sum, of each step of a gradient."""
         self.fails_after: int | None = None
         """Number of saved states after which no gradient is computed."""
+        self._broken = set[str]()
         stand_in = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -88,8 +89,6 @@ class TinkerStandIn:
         self.keys.add(key)
         if key != KEY:
             return 401, {"error": f"the key {key} is not known"}
-        if name == "forward_backward" and len(self.saved) == self.fails_after:
-            return 400, {"error": "the model is out of order"}
         if name.startswith("samplers/"):
             return 200, {"sampler_id": name[9:], "base_model": self._base}
         with self._lock:
@@ -167,6 +166,10 @@ class TinkerStandIn:
     def _forward_backward(self, body: bytes) -> tuple[int, Any]:
         asked = self._proto.ForwardBackwardRequest()
         asked.ParseFromString(body)
+        if len(self.saved) == self.fails_after:
+            self._broken.add(asked.model_id)
+        if asked.model_id in self._broken:  # for good: the client may send what it had queued later
+            return 400, {"error": "the model is out of order"}
         network, _ = self.models[asked.model_id]
         outputs: list[Any] = []
         total: Any = torch.zeros(())
