@@ -17,7 +17,8 @@ import pytest
 
 from tests import warm
 from tests.storage.server import BUCKET, Proxy, serving
-from trajkit._core.address import Address, changing, overwrite, place_of
+from trajkit._core.address import Address, place_of
+from trajkit._core.sending import changing, overwrite
 from trajkit._core.user_state import user_state
 from trajkit.cli.main import run as run_command
 from trajkit.errors import ServiceError, StoreError

@@ -26,7 +26,8 @@ from click.testing import CliRunner
 import trajkit
 from tests.matrix import daily
 from tests.storage.server import BUCKET, SECRET, Fault, Proxy
-from trajkit._core.address import Address, left_unsent, place_of, publish
+from trajkit._core.address import Address, place_of
+from trajkit._core.sending import left_unsent, publish
 from trajkit.cli.main import run
 from trajkit.commands.catalog import COMMANDS, load
 from trajkit.engines import local

@@ -14,6 +14,7 @@ __all__ = [
     "samples",
     "secrets",
     "seeds",
+    "sending",
     "settings",
     "user_state",
 ]

@@ -1,8 +1,8 @@
 """Files and folders at an address such as `s3://bucket/runs/train`, through fsspec.
 
 An `Address` is a `Path` that prints as its address. Reading, listing and `unlink` work as with any path;
-`publish` writes. Any other use as a local file ends in an error that names the address, never in a folder
-of that name.
+`trajkit._core.sending` writes. Any other use as a local file ends in an error that names the address, never
+in a folder of that name.
 """
 
 from __future__ import annotations
@@ -12,22 +12,16 @@ import functools
 import hashlib
 import inspect
 import io
-import json
 import os
 import re
-import secrets
-import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path, PosixPath, WindowsPath
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from trajkit._core.lazy import need
-from trajkit._core.lock import locked
-from trajkit._core.user_state import make_writable, user_state
 from trajkit.errors import RequestError, StoreError, TrajkitError
 
 if TYPE_CHECKING:
@@ -49,10 +43,6 @@ _PACKAGES = {
     "hf": ("huggingface_hub", "hub"),
 }
 """The package that speaks each protocol, and the extra that brings it."""
-_WRITING = ".writing"
-_SENDING = "sending"
-_AT_ONCE = 8
-"""Files that are sent side by side."""
 _OPENED: dict[str, Any] = {}
 
 
@@ -214,7 +204,7 @@ def filesystem(address: Path) -> Any:
     return _filesystem(address.parts[0].removesuffix(":"))
 
 
-def _failures() -> tuple[type[Exception], ...]:
+def failures() -> tuple[type[Exception], ...]:
     """Errors that the packages of the services raise; those of packages that were not loaded cannot occur."""
     names = (
         ("botocore.exceptions", "BotoCoreError"),
@@ -243,7 +233,7 @@ def reaching(address: Path) -> Iterator[None]:
         yield
     except TrajkitError:
         raise
-    except _failures() as error:
+    except failures() as error:
         if not isinstance(address, Address):
             raise
         raise refused(address, error) from error
@@ -312,207 +302,6 @@ def local_copy(place: str) -> Iterator[str]:
             goal.parent.mkdir(parents=True, exist_ok=True)
             fetch(address if is_one else address / name, goal)
         yield str(copy)
-
-
-def publish(files: Mapping[Path, Path], goal: Path) -> None:
-    """Copy local files to their addresses: the JSON files, which make a store one, after all others.
-
-    Nothing is replaced. A small file beside `goal` (its name and `.writing`) says that it is being written,
-    so that two writers never mix. After a failure nothing is left, as far as the service can be reached. What
-    a killed process leaves is removed by the next one on the same machine that writes there.
-
-    Args:
-        files: Local files by address.
-        goal: The file or folder that they are.
-
-    Raises:
-        StoreError: Something has the name of `goal`, another process writes it, or the service failed.
-    """
-    system = filesystem(goal)
-    refuse_taken(goal)
-    last = sorted(address for address in files if address == goal or address.suffix == ".json")
-    first = [address for address in files if address not in last]
-    with _claimed(goal, [*first, *last]):
-        _refuse(goal)  # whose claim was gone by now may have finished
-        sent: list[Path] = []
-        try:
-            sent += first
-            if first:
-                with reaching(goal):
-                    system.put(
-                        [str(files[each]) for each in first],
-                        [str(each) for each in first],
-                        batch_size=_AT_ONCE,
-                    )
-            for address in last:
-                _create(address, files[address])
-                sent.append(address)
-        except BaseException:  # Ctrl-C too: nothing half stays
-            for each in sent:
-                with contextlib.suppress(*_failures()):
-                    system.rm_file(str(each))
-            raise
-
-
-@contextlib.contextmanager
-def changing(folder: Path, whole: Path) -> Iterator[None]:
-    """Keep other writers away from a folder at an address while files are added to it.
-
-    Args:
-        folder: The folder; it need not be there.
-        whole: The file that makes it whole, which is written last.
-
-    Raises:
-        StoreError: Another process writes there, or the service failed.
-    """
-    _remove_left(folder)
-    with _claimed(folder, [whole]):
-        yield
-
-
-def add(built: Path, address: Path) -> None:
-    """Send a complete local file, and remove it here. The caller keeps others away (`changing`)."""
-    with reaching(address):
-        filesystem(address).put_file(str(built), str(address))
-    built.unlink()
-
-
-def overwrite(address: Path, content: bytes) -> None:
-    """Write a small file, in place of the one with its name. The caller keeps others away (`changing`)."""
-    with reaching(address):
-        filesystem(address).pipe_file(str(address), content)
-
-
-def refuse_taken(address: Path) -> None:
-    """Refuse an address that something has; what a process that was killed here left of it is removed.
-
-    Raises:
-        StoreError: There is something.
-    """
-    _remove_left(address)
-    _refuse(address)
-
-
-def _refuse(address: Path) -> None:
-    if address.exists():
-        raise StoreError(f"{address} exists already", hint="choose another -o, or remove it first")
-
-
-@contextlib.contextmanager
-def _claimed(goal: Path, files: Sequence[Path]) -> Iterator[None]:
-    """Keep other writers away from a goal for the time of a block.
-
-    A lock and a record on this machine tell a later process that the one which has the claim was killed.
-    """
-    claim, record = _claim_of(goal), _record_of(goal)
-    text = f"{secrets.token_hex(16)} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n"
-    make_writable(record.parent)
-    with locked(record.with_suffix(".lock")) as other:
-        if other is not None:
-            raise StoreError(
-                f"{goal} is being written by another process of this machine",
-                hint=f"choose another -o, or wait for {other}",
-            )
-        fresh = record.with_suffix(".new")
-        fresh.write_text(json.dumps({"goal": str(goal), "claim": text, "files": list(map(str, files))}))
-        fresh.replace(record)
-        try:
-            _create(claim, text.encode())
-        except BaseException:
-            record.unlink()
-            raise
-        try:
-            yield
-        finally:
-            # a claim that cannot be removed stays with its record, by which the next process here knows it
-            with contextlib.suppress(*_failures(), StoreError):
-                claim.unlink(missing_ok=True)
-                record.unlink()
-
-
-def _remove_left(goal: Path) -> None:
-    """Remove what a process of this machine sent before it was killed, unless it had sent everything."""
-    record = _record_of(goal)
-    if not record.exists():
-        return
-    with locked(record.with_suffix(".lock")) as other:
-        if other is not None or not record.exists():
-            return
-        left, claim, system = json.loads(record.read_text()), _claim_of(goal), filesystem(goal)
-        with reaching(goal):
-            if system.exists(str(claim)) and claim.read_text() == left["claim"]:
-                *_, last = left["files"]
-                for each in left["files"] if not system.exists(last) else ():
-                    with contextlib.suppress(FileNotFoundError):
-                        system.rm_file(each)
-                system.rm_file(str(claim))
-        record.unlink()
-
-
-def left_unsent() -> list[str]:
-    """Return the addresses to which a process of this machine was sending when it was killed."""
-    goals = []
-    for record in sorted(user_state(_SENDING).glob("*.json")):
-        with locked(record.with_suffix(".lock")) as other:
-            if other is None and record.exists():
-                goals.append(json.loads(record.read_text())["goal"])
-    return goals
-
-
-def _claim_of(goal: Path) -> Path:
-    return goal.with_name(goal.name + _WRITING)
-
-
-def _record_of(goal: Path) -> Path:
-    return user_state(_SENDING) / f"{hashlib.sha256(str(goal).encode()).hexdigest()[:16]}.json"
-
-
-def _create(address: Path, content: bytes | Path) -> None:
-    """Write a file only if nothing has its name, in one request where the service has conditional writes."""
-    system = filesystem(address)
-    try:
-        with reaching(address):
-            try:
-                if isinstance(content, bytes):
-                    system.pipe_file(str(address), content, mode="create")
-                else:
-                    system.put_file(str(content), str(address), mode="create")
-            except FileExistsError:
-                # the answer to an earlier try may have been lost on its way
-                if not _is(address, content):
-                    raise
-    except StoreError as error:
-        if not isinstance(error.__cause__, FileExistsError):
-            raise
-        if address.name.endswith(_WRITING):
-            goal = address.with_name(address.name.removesuffix(_WRITING))
-            raise StoreError(
-                f"{goal} is being written by another process, or one was stopped there",
-                hint=f"remove {address} if no process writes there any more",
-            ) from error
-        raise StoreError(f"{address} exists already", hint="choose another -o, or remove it first") from error
-
-
-def _is(address: Path, content: bytes | Path) -> bool:
-    """Whether a file at an address has this content."""
-    if isinstance(content, bytes):
-        return address.read_bytes() == content
-    with content.open("rb") as ours, address.open("rb") as theirs:
-        while piece := ours.read(1 << 22):
-            if theirs.read(len(piece)) != piece:
-                return False
-        return not theirs.read(1)
-
-
-def send(built: Path, goal: Path) -> None:
-    """Copy a complete local file or folder to its address, and remove it here. See `publish`."""
-    if built.is_dir():
-        found = [path for path in built.rglob("*") if path.is_file()]
-        publish({goal.joinpath(*path.relative_to(built).parts): path for path in found}, goal)
-        shutil.rmtree(built, ignore_errors=True)
-    else:
-        publish({goal: built}, goal)
-        built.unlink()
 
 
 def spelled(address: Path) -> str:

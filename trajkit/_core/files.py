@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajkit._core.address import Address, publish, refuse_taken, send
+from trajkit._core.address import Address
+from trajkit._core.sending import publish, refuse_taken, send
 from trajkit.errors import StoreError
 
 if TYPE_CHECKING:

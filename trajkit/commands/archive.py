@@ -162,12 +162,12 @@ def archive(
         raise RequestError("no folder for the archive", hint="-o archive")
     from trajkit.sources.tensorzero.archive.copying import archive as bring
 
-    limits = access(max_threads, max_server_memory, ca_cert)
+    path, limits = place_of(output), access(max_threads, max_server_memory, ca_cert)
     with contextlib.closing(_connect(source, limits)) as origin, Meter() as meter:
-        archived = bring(origin, place_of(output), is_moved=moved, on_progress=meter.show)
+        archived = bring(origin, path, is_moved=moved, on_progress=meter.show)
     if archived.was_interrupted:
         talk("an earlier run had not finished: this one went on from there")
-    return Archived(place_of(output), *archived)
+    return Archived(path, *archived)
 
 
 def archive_verify(

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trajkit._core.address import Address, local_copy, place_of, send
+from trajkit._core.address import Address, local_copy, place_of
 from trajkit._core.files import refuse_existing, sha256_file
 from trajkit._core.output import console
 from trajkit._core.output.console import confirm, line, plural, talk
 from trajkit._core.output.result import Result
+from trajkit._core.sending import send
 from trajkit._core.settings import STATE_FOLDER, project, remember, remembered
 from trajkit.commands.history import (
     SHORT,

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from trajkit._core.address import left_unsent
+from trajkit._core.sending import left_unsent
 from trajkit._core.settings import Project, project, remembered
 from trajkit.commands.checkup.check import Check, broken, note, well
 from trajkit.errors import ConfigError, TrajkitError

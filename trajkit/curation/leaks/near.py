@@ -121,7 +121,7 @@ class Signing:
             f"JOIN {STEP_KEYS} AS k USING (episode_id, step_index) WHERE number > {n_before} AND {LEARNED}"
         ).to_arrow_table()
         made = []
-        for batch in prompts.combine_chunks().to_batches():
+        for batch in prompts.to_batches():
             for piece in _slices(batch, "hashes", _BATCH_BYTES):  # each look-up makes a table of all hashes
                 column = cast("pa.ListArray[Any]", piece.column("hashes"))
                 places = cast("pa.Array[Any]", pc.index_in(column.flatten(), hashes)).to_numpy()

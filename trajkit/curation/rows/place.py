@@ -7,8 +7,9 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from trajkit._core.address import Address, publish
+from trajkit._core.address import Address
 from trajkit._core.files import refuse_existing, settle, temporary_beside, write_text
+from trajkit._core.sending import publish
 from trajkit.curation.rows.provenance import is_ours, provenance_path
 from trajkit.curation.rows.request import FileKind
 from trajkit.errors import StoreError

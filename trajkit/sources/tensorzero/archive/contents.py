@@ -13,8 +13,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute
 
-from trajkit._core.address import Address, add
+from trajkit._core.address import Address
 from trajkit._core.files import sha256_file, temporary_beside
+from trajkit._core.sending import send_file
 from trajkit.errors import StoreError
 from trajkit.schema.base import JsonObject
 from trajkit.sources.tensorzero.archive.layout import DAY, TABLES, Table, day_name
@@ -187,7 +188,7 @@ class Contents:
                 sha256=sha256_file(temporary),
                 sum=f"{seen.total:016x}",
             )
-            add(temporary, path) if isinstance(path, Address) else temporary.replace(path)
+            send_file(temporary, path) if isinstance(path, Address) else temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
         n_new = part.n_rows - sum(each.n_rows for each in replaced)

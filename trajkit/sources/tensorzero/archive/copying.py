@@ -8,7 +8,6 @@ database no longer has stays in the archive.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +16,10 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa
 
-from trajkit._core.address import Address, changing, reaching
+from trajkit._core.address import Address, reaching
 from trajkit._core.lock import locked
-from trajkit._core.user_state import make_writable, user_state
+from trajkit._core.sending import changing, records_of
+from trajkit._core.user_state import make_writable
 from trajkit.errors import StoreError
 from trajkit.sources.tensorzero.archive.contents import Contents
 from trajkit.sources.tensorzero.archive.layout import TABLES, WHOLE, Table
@@ -100,7 +100,7 @@ def archive(
 def _alone(folder: Path) -> Iterator[Path]:
     """Keep other runs away; yield where the run's journal is: in the archive, or here for an address."""
     if isinstance(folder, Address):
-        records = user_state("archiving") / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+        records = records_of(folder, "archiving")
         _refuse_others(folder, records)
         with changing(folder, folder / MANIFEST_NAME), reaching(folder):
             make_writable(records)

@@ -12,9 +12,10 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field, ValidationError
 
 import trajkit
-from trajkit._core.address import Address, overwrite
+from trajkit._core.address import Address
 from trajkit._core.files import write_text
 from trajkit._core.outside import check_size, regular_file
+from trajkit._core.sending import overwrite
 from trajkit.errors import StoreError
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, UtcTime
