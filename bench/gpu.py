@@ -16,13 +16,18 @@ each weight of the layers (forward, and backward to the inputs: the base is froz
 attention and dimension (6 where all weights are trained); what is recomputed does not count, nor what the
 reference model of preferences computes (Chowdhery et al. 2022, "PaLM", appendix B). Beginnings that are
 computed once count in each row, so the share of `episodes` may be above 100 %. `loss` is the mean of the
-epoch. How long a setting took in all, compilation included, is told on stderr.
+epoch. `planned GB` is what the plan of `sft local` says for the model and a batch. How long a setting took in
+all, compilation included, is told on stderr.
+
+unsloth needs other versions of transformers and TRL than trajkit: `trajkit random-model qwen3-0.6b -o FOLDER`
+here, then `python bench/gpu.py --model FOLDER --settings "unsloth, packed"` in an environment of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import multiprocessing
 import os
 import platform
@@ -64,11 +69,21 @@ SETTINGS = {
     "trl": Setting("trl", "conversations", {}),
     "trl, liger": Setting("trl", "conversations", {"use_liger_kernel": True}),
     "trl, packed, liger": Setting("trl", "conversations", {"packing": True, "use_liger_kernel": True}),
+    "trl, packed, liger, flash": Setting(
+        "trl",
+        "conversations",
+        {"packing": True, "use_liger_kernel": True, "attention": "flash_attention_2"},
+    ),
     "trl, packed, compiled": Setting("trl", "conversations", {"packing": True, "torch_compile": True}),
     "trajkit, episodes": Setting("trajkit", "episodes", {"packing": True}),
     "trajkit, episodes, liger": Setting("trajkit", "episodes", {"packing": True, "use_liger_kernel": True}),
     "trajkit, episodes, compiled": Setting("trajkit", "episodes", {"packing": True, "torch_compile": True}),
     "trl, episodes, liger": Setting("trl", "episodes", {"packing": True, "use_liger_kernel": True}),
+    "trl, episodes, liger, flash": Setting(
+        "trl", "episodes", {"packing": True, "use_liger_kernel": True, "attention": "flash_attention_2"}
+    ),
+    "unsloth, packed": Setting("unsloth", "conversations", {"packing": True}),
+    "unsloth, episodes": Setting("unsloth", "episodes", {"packing": True}),
     "trajkit, 4 bits": Setting(
         "trajkit", "conversations", {"packing": True, "use_liger_kernel": True, "load_in": "4bit"}
     ),
@@ -126,11 +141,14 @@ class Done(NamedTuple):
     seconds: float
     n_steps: int
     loss: float
+    planned_bytes: int | None = None
 
 
 def trajkit(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> Done:
     """The training that `trajkit sft local` starts."""
+    from trajkit.training.local.base_model import batch_memory, measured
     from trajkit.training.local.recipe import LocalRecipe
+    from trajkit.training.local.sharded import held
     from trajkit.training.local.tokens.batch import SCHEMA
     from trajkit.training.local.train import train
 
@@ -143,6 +161,7 @@ def trajkit(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.N
     recipe = LocalRecipe.model_validate(
         _recipe(asked) | {"per_device_train_batch_size": _n_rows(rows, options, asked), **options}
     )
+    sizes = measured(asked.folder, recipe)  # before liger changes what models of this process compute
     at = [time.perf_counter()]
     done = train(
         asked.folder,
@@ -152,7 +171,10 @@ def trajkit(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.N
         workspace=folder / "work",
         on_step=lambda step: at.append(time.perf_counter()),
     )
-    return Done(_middle(at), done.n_steps, done.train_loss)
+    n_learned = sum(int(learned.sum()) for _, learned in rows) // done.n_steps
+    batch = batch_memory(sizes, asked.lines * asked.length, n_learned)
+    planned = None if batch is None else held(recipe, sizes, 1) + batch
+    return Done(_middle(at), done.n_steps, done.train_loss, planned)
 
 
 def _recipe(asked: argparse.Namespace) -> dict[str, Any]:
@@ -216,11 +238,61 @@ def _preferences(
 
 
 def trl(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> Done:
-    """TRL's trainer; packed rows with FlexAttention, which keeps them apart without flash-attn."""
-    import datasets
+    """TRL's trainer; packed rows with flash-attn where a setting says so, else with FlexAttention."""
     import torch
     import transformers
     from peft import LoraConfig
+
+    options = dict(options)
+    attention = options.pop("attention", "flex_attention" if options.get("packing") else "sdpa")
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        asked.folder, dtype=torch.bfloat16, attn_implementation=attention
+    )
+    lora = LoraConfig(task_type="CAUSAL_LM", r=RANK, lora_alpha=2 * RANK, target_modules="all-linear")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(asked.folder)
+    return _sft(model, tokenizer, folder, rows, options, asked, peft_config=lora)
+
+
+def unsloth(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> Done:
+    """The same trainer as unsloth rewrites it, with a model of unsloth's and its attention."""
+    from unsloth import FastLanguageModel  # before transformers and trl, which it changes
+
+    kept = "unsloth" if asked.checkpoints else False
+    model, tokenizer = FastLanguageModel.from_pretrained(
+        asked.folder,
+        max_seq_length=asked.length,
+        dtype=None,
+        load_in_4bit=False,
+        use_gradient_checkpointing=kept,
+        use_exact_model_name=True,
+        local_files_only=True,
+    )
+    model = FastLanguageModel.get_peft_model(
+        model,
+        r=RANK,
+        lora_alpha=2 * RANK,
+        lora_dropout=0,
+        target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+        use_gradient_checkpointing=kept,
+        max_seq_length=asked.length,
+    )
+    # its own defaults are 8 bits, a weight decay and two batches a step
+    same = {"optim": "adamw_torch_fused", "weight_decay": 0.0, "gradient_accumulation_steps": 1}
+    return _sft(model, tokenizer, folder, rows, {"loss_type": "nll", **same, **options}, asked)
+
+
+def _sft(
+    model: Any,
+    tokenizer: Any,
+    folder: Path,
+    rows: Rows,
+    options: dict[str, Any],
+    asked: argparse.Namespace,
+    **more: Any,
+) -> Done:
+    import datasets
+    import torch
+    import transformers
     from trl import SFTConfig, SFTTrainer
 
     at = [time.perf_counter()]
@@ -230,20 +302,14 @@ def trl(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Names
             if "loss" in logs:
                 at.append(time.perf_counter())
 
-    attention = "flex_attention" if options.get("packing") else "sdpa"
     trainer = SFTTrainer(
-        model=transformers.AutoModelForCausalLM.from_pretrained(
-            asked.folder, dtype=torch.bfloat16, attn_implementation=attention
-        ),
-        processing_class=transformers.AutoTokenizer.from_pretrained(asked.folder),
+        model=model,
+        processing_class=tokenizer,
         train_dataset=datasets.Dataset.from_dict(
             {
                 "input_ids": [row.tolist() for row, _ in rows],
                 "assistant_masks": [learned.astype(int).tolist() for _, learned in rows],
             }
-        ),
-        peft_config=LoraConfig(
-            task_type="CAUSAL_LM", r=RANK, lora_alpha=2 * RANK, target_modules="all-linear"
         ),
         callbacks=[Clock()],
         args=SFTConfig(
@@ -264,9 +330,10 @@ def trl(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Names
             seed=0,
             **options,
         ),
+        **more,
     )
     trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
     return Done(_middle(at), len(losses), statistics.fmean(losses))
 
 
@@ -285,16 +352,18 @@ def _n_rows(rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> i
 
 def measure(name: str, asked: argparse.Namespace) -> dict[str, float]:
     """Train with a setting in this process."""
+    setting = SETTINGS[name]
+    if setting.program == "unsloth":
+        importlib.import_module("unsloth")  # before transformers
     import torch
     import transformers
 
-    setting = SETTINGS[name]
     config = transformers.AutoConfig.from_pretrained(asked.folder)
     make = {"conversations": conversations, "episodes": episodes, "pairs": pairs}[setting.rows]
     rows = make(asked.tokens, config.vocab_size)
     # transformers prints each loss
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-        run = {"trajkit": trajkit, "trl": trl, "dpo": dpo, "kto": kto}[setting.program]
+        run = {"trajkit": trajkit, "trl": trl, "unsloth": unsloth, "dpo": dpo, "kto": kto}[setting.program]
         done = run(Path(folder), rows, setting.options, asked)
     n_tokens, n_learned = (sum(int(each[i].sum() if i else len(each[0])) for each in rows) for i in (0, 1))
     tokens_per_s = n_tokens / (done.seconds * done.n_steps)
@@ -314,6 +383,7 @@ def measure(name: str, asked: argparse.Namespace) -> dict[str, float]:
         "tokens_per_s": tokens_per_s,
         "learned_per_s": tokens_per_s * n_learned / n_tokens,
         "gb": torch.cuda.max_memory_allocated() / 1e9 if on_gpu else 0.0,
+        "planned_gb": (done.planned_bytes or 0) / 1e9,
         "utilisation": utilisation,
         "loss": done.loss,
     }
@@ -377,39 +447,58 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=400_000)
     parser.add_argument("--checkpoints", action="store_true", help="gradient checkpointing")
     parser.add_argument("--tflops", type=float, default=989.0, help="of the GPU; an H100's by its data sheet")
-    parser.add_argument("--settings", default=";".join(SETTINGS), help="names separated by ';'")
+    parser.add_argument("--model", help="folder of a model that is there")
+    usual = ";".join(name for name, each in SETTINGS.items() if each.program != "unsloth")
+    parser.add_argument("--settings", default=usual, help="names separated by ';'")
     parser.add_argument("--limit", type=float, default=1200, help="seconds that a setting may take")
     asked = parser.parse_args()
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking for a GPU leaves this process fit to fork
-    import datasets  # noqa: F401
-    import peft  # noqa: F401
-    from transformers import Trainer  # noqa: F401
-    from trl import DPOTrainer, KTOTrainer, SFTTrainer  # noqa: F401
+    import torch
 
-    import trajkit.training.local.preferences.train
-    import trajkit.training.local.train  # noqa: F401
+    if not torch.cuda.is_available() and not asked.layers and not asked.model:
+        print("no GPU: nothing is measured (--layers 1 --length 2000 --tokens 4000 tries it on a CPU)")
+        return 0
+    names = asked.settings.split(";")
+    if any(SETTINGS[name].program != "unsloth" for name in names):
+        import datasets  # noqa: F401
+        import peft  # noqa: F401
+        from transformers import Trainer  # noqa: F401
+        from trl import DPOTrainer, KTOTrainer, SFTTrainer  # noqa: F401
 
+        import trajkit.training.local.preferences.train
+        import trajkit.training.local.train  # noqa: F401
+    if asked.model:
+        asked.folder = str(Path(asked.model).resolve())
+        return 0 if table(names, asked) else 1
     is_well = True
     for shape in asked.shape.split(","):
         with tempfile.TemporaryDirectory() as folder:
             asked.folder = f"{folder}/model"
             failed = apart(write_model, shape, asked, limit_s=asked.limit)
             if failed:
-                is_well = False
                 print(f"{shape} {failed}", flush=True)
-                continue
-            print("| setting | tokens/s | learned tokens/s | GB | utilisation | s a step | steps | loss |")
-            print("|---|---|---|---|---|---|---|---|", flush=True)
-            for name in asked.settings.split(";"):
-                found = apart(measure, name, asked, limit_s=asked.limit)
-                if isinstance(found, str):
-                    is_well = False
-                    print(f"| {name} | {found} |", flush=True)
-                    continue
-                rates = f"{found['tokens_per_s']:,.0f} | {found['learned_per_s']:,.0f} | {found['gb']:.1f}"
-                times = f"{found['utilisation']:.0%} | {found['seconds']:.3f} | {found['n_steps']}"
-                print(f"| {name} | {rates} | {times} | {found['loss']:.3f} |", flush=True)
+            is_well &= not failed and table(names, asked)
     return 0 if is_well else 1
+
+
+def table(names: list[str], asked: argparse.Namespace) -> bool:
+    """Measure settings with a model, and print a line of each; whether none failed."""
+    is_well = True
+    rates = "tokens/s | learned tokens/s | planned GB | GB | utilisation"
+    print(f"| setting | {rates} | s a step | steps | loss |\n|{'---|' * 9}", flush=True)
+    for name in names:
+        found = apart(measure, name, asked, limit_s=asked.limit)
+        if isinstance(found, str):
+            is_well = False
+            print(f"| {name} | {found} |", flush=True)
+            continue
+        planned = f"{found['planned_gb']:.1f}" if found["planned_gb"] else ""
+        rates = (
+            f"{found['tokens_per_s']:,.0f} | {found['learned_per_s']:,.0f} | {planned} | {found['gb']:.1f}"
+        )
+        times = f"{found['utilisation']:.0%} | {found['seconds']:.3f} | {found['n_steps']}"
+        print(f"| {name} | {rates} | {times} | {found['loss']:.3f} |", flush=True)
+    return is_well
 
 
 if __name__ == "__main__":

@@ -22,10 +22,12 @@ OTHERS = {
     "cluster": {"--job"},
     "gpu": {
         *(
+            "--attention-backend",
             "--checkpoints",
             "--enable-auto-tool-choice",
             "--enforce-eager",
             "--lines",
+            "--max-model-len",
             "--settings",
             "--shape",
         ),
