@@ -342,6 +342,12 @@ def five(lab: Lab) -> Iterator[Model]:
     yield from (row(lab) for row in (five_shown, five_shown_more, five_shown_rl))
 
 
+def five_best(lab: Lab) -> Iterator[Model]:
+    """Five tasks, demonstrations and reinforcement learning after them, at each model's best temperature."""
+    yield five_shown(lab)
+    yield five_shown_rl(lab)._replace(controls=("expert",))
+
+
 def five_alone(lab: Lab) -> Iterator[Model]:
     """Five tasks without an expert: own episodes, reinforcement learning, and random rewards."""
     yield from (row(lab) for row in (five_own, five_random, five_base_rl))
@@ -389,6 +395,9 @@ TABLES: Mapping[str, Experiment] = {
     "rl": Experiment(rl, Worlds(TWO, HELD_OUT + 3 * APART), Worlds(TWO, HELD_OUT + APART * 7 // 2)),
     "algorithms": Experiment(algorithms, Worlds(TWO, HELD_OUT + 4 * APART)),
     "five": Experiment(five, Worlds(FIVE, HELD_OUT + 5 * APART)),
+    "five-best": Experiment(
+        five_best, Worlds(FIVE, HELD_OUT + 8 * APART), Worlds(FIVE, HELD_OUT + APART * 17 // 2)
+    ),
     "five-alone": Experiment(five_alone, Worlds(FIVE, HELD_OUT + 7 * APART)),
     "stale": Experiment(stale, Worlds(TWO, HELD_OUT + 6 * APART)),
 }
