@@ -34,11 +34,14 @@ help: ## Say what there is
 
 install: $(INSTALLED) ## Make .venv with everything in it; .venv/bin/trajkit then works
 
-# pip 26 installs twice as fast as the pip of Python 3.11.
+# pip 26 installs twice as fast as the pip of Python 3.11. Exact pins need no resolving, so two of it install a half each
+# at a time; the last one installs what they could not, or says why.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trajkit needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 install")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) pip==26.3
+	for half in 0 1; do awk "/^[^#]/ && NR % 2 == $$half" constraints.txt >$(VENV)/half$$half; \
+		$(PIP_INSTALL) --no-deps -r $(VENV)/half$$half 2>$(VENV)/half$$half.log & done; wait
 	$(PIP_INSTALL) -c constraints.txt -e '.[all,dev]'
 	@touch $@
 

@@ -410,6 +410,7 @@ def test_a_run_of_a_recipe_says_how_far_it_is_and_how_to_go_on() -> None:
     assert one(recipe_runs(), "run out").standing == Standing.WELL
 
 
+@pytest.mark.full
 def test_the_page_prints_what_is_shown(folder: Path) -> None:
     page = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
     assert len(printed(page, folder)) == 1

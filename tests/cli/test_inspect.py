@@ -112,6 +112,7 @@ def test_the_best_the_typical_and_the_worst_go_by_the_score(
     assert found["failed"]["outcomes"] == {"success": 46, "truncated": 9}
 
 
+@pytest.mark.full
 def test_the_commands_run_as_they_are_typed(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for place in (str(logs), "stores/imported"):
         commands = told([place], capsys)["commands"]

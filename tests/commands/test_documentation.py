@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.pages import blocks
 from tests.warm import Forked
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 def test_its_code_runs(folder):
     environment = dict(os.environ)
     for name, code in zip(("shown", "classes"), blocks(PAGE, "python"), strict=True):

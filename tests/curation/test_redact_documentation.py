@@ -7,6 +7,8 @@ import re
 import string
 from pathlib import Path
 
+import pytest
+
 from tests.pages import printed
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset
@@ -21,6 +23,7 @@ VALUES = {
 }
 
 
+@pytest.mark.full
 def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
     (clean,) = re.findall(r"^    (my key is .*)$", PAGE, re.MULTILINE)
     text = f"{clean} (again: [EMAIL_1]; C-123456)"

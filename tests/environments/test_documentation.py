@@ -38,6 +38,7 @@ def test_the_example_is_shown_as_it_is() -> None:
     assert len(shown[2].splitlines()) <= 45
 
 
+@pytest.mark.full
 def test_console_blocks_run_and_print_what_is_shown(examples: Path) -> None:
     assert len(printed(PAGE, examples)) == 5
 

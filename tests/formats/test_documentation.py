@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.pages import printed
 from trajkit.formats import known
 from trajkit.sources.files.known import NAMES
@@ -13,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 def test_the_page_prints_what_is_shown(tmp_path):
     shown = printed(PAGE, tmp_path)
     digests = [re.search(r'"digest": "([0-9a-f]{12})', text) for _, text in shown]

@@ -24,6 +24,7 @@ def snapshot(rows: Any, client: Any) -> Iterator[None]:
     client.command("DELETE FROM ConfigSnapshot WHERE hash = 5")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("snapshot")
 def test_the_page_prints_what_is_shown(rows: Any, url: str, tmp_path: Path) -> None:
     for value in (0.1, 0.7, 0.9):

@@ -35,6 +35,7 @@ def opened(config_file: Path | None, **options: Any) -> None:
     asyncio.run(once())
 
 
+@pytest.mark.full
 def test_opening_it_once_makes_tensorzeros_tables(config: Path, tmp_path: Path) -> None:
     with ClickHouse.start(tmp_path / "new") as database:
         asyncio.run(create_schema(config, database.secret_url))

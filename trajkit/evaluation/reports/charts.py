@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from trajkit._core.lazy import need
 from trajkit._core.outside import visible
@@ -62,7 +64,8 @@ _OF_OBJECTS = (
 """Names that every JavaScript object has: Vega would read the object's own property instead of the data."""
 
 
-class Drawn(NamedTuple):
+@dataclass(frozen=True)
+class Drawn:
     """A chart with its numbers."""
 
     name: str
@@ -75,6 +78,13 @@ class Drawn(NamedTuple):
     """The `altair.LayerChart`."""
     table: Table
     """Table of its numbers and of the numbers per task."""
+
+    @functools.cached_property
+    def spec(self) -> dict[str, Any]:
+        """The chart as Vega-Lite, without colors."""
+        found: dict[str, Any] = self.chart.to_dict(format="vega-lite", validate=False)
+        found.pop("config", None)  # Altair's own colors
+        return found
 
 
 def charts(report: ReportData) -> Iterator[Drawn]:

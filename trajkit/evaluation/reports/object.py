@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trajkit._core.files import building_folder
+from trajkit._core.files import building_folder, refuse_existing
 from trajkit._core.output import notebook as html
 from trajkit._core.output.result import Result
 from trajkit.errors import MissingExtra
@@ -37,7 +37,7 @@ class Report(Result, ReportData):
         Raises:
             MissingExtra: Altair or vl-convert is not installed.
         """
-        return page(self)
+        return page(self, list(charts(self)))
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write `report.html`, `report.md`, `report.json` and every chart as PNG and SVG, or nothing.
@@ -52,10 +52,12 @@ class Report(Result, ReportData):
             StoreError: The folder already exists.
             MissingExtra: Altair or vl-convert is not installed.
         """
-        goal, drawn = Path(folder), list(charts(self))
+        goal = Path(folder)
+        refuse_existing(goal)  # before the charts, which take seconds
+        drawn = list(charts(self))
         pictures = [(each.title, f"{CHARTS}/{each.name}.svg") for each in drawn]
         files: dict[str, bytes] = {
-            PAGE: page(self).encode(),
+            PAGE: page(self, drawn).encode(),
             MARKDOWN: markdown(self, pictures).encode(),
             JSON: f"{self.model_dump_json(indent=2)}\n".encode(),
             **{f"{CHARTS}/{each.name}.svg": svg(each).encode() for each in drawn},

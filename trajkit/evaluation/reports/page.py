@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from trajkit.curation.statistics.html_page import document
-from trajkit.evaluation.reports.charts import Drawn, charts
+from trajkit.evaluation.reports.charts import Drawn
 from trajkit.evaluation.reports.model import Played, Regression, ReportData
-from trajkit.evaluation.reports.pictures import DARK, LIGHT, script_json, spec, vega
+from trajkit.evaluation.reports.pictures import DARK, LIGHT, script_json, vega
 from trajkit.evaluation.reports.text import (
     Table,
     caution,
@@ -59,13 +59,15 @@ show();
 """
 
 
-def page(report: ReportData) -> str:
-    """Return the page as HTML text.
+_WIDE = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+
+
+def page(report: ReportData, drawn: Sequence[Drawn]) -> str:
+    """Return the page with these charts as HTML text.
 
     Raises:
-        MissingExtra: Altair or vl-convert is not installed.
+        MissingExtra: vl-convert is not installed.
     """
-    drawn = list(charts(report))
     names = _names(report)
     body = "".join(
         [
@@ -79,7 +81,7 @@ def page(report: ReportData) -> str:
             *_stores(report),
         ]
     )
-    specs = {f"chart-{each.name}": spec(each, is_wide=True) for each in drawn}
+    specs = {f"chart-{each.name}": each.spec | _WIDE for each in drawn}
     scripts = (
         f"<script>{vega()}</script><script>const charts = {script_json(specs)};"
         f"const light = {script_json(LIGHT)}, dark = {script_json(DARK)};{_DRAW}</script>"

@@ -49,20 +49,6 @@ _PAPER = config("#1c2430", "#5b6675", "#dfe3e8", "#ffffff") | {
 }
 
 
-def spec(drawn: Drawn, *, is_wide: bool = False) -> dict[str, Any]:
-    """Return the chart as Vega-Lite.
-
-    Args:
-        drawn: The chart.
-        is_wide: Fill the width of the surrounding element.
-    """
-    found: dict[str, Any] = drawn.chart.to_dict(format="vega-lite", validate=False)
-    found.pop("config", None)  # Altair's own colors
-    if is_wide:
-        found |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
-    return found
-
-
 def png(drawn: Drawn) -> bytes:
     """Return the chart as PNG.
 
@@ -72,7 +58,7 @@ def png(drawn: Drawn) -> bytes:
     """
     convert = need("vl_convert", extra="report")
     with _drawing(drawn):
-        picture: bytes = convert.vegalite_to_png(spec(drawn), scale=_SCALE, config=_PAPER)
+        picture: bytes = convert.vegalite_to_png(drawn.spec, scale=_SCALE, config=_PAPER)
     return picture
 
 
@@ -85,7 +71,7 @@ def svg(drawn: Drawn) -> str:
     """
     convert = need("vl_convert", extra="report")
     with _drawing(drawn):
-        text: str = convert.vegalite_to_svg(spec(drawn), config=_PAPER)
+        text: str = convert.vegalite_to_svg(drawn.spec, config=_PAPER)
     return text
 
 
