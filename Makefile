@@ -40,8 +40,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trajkit needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 install")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) pip==26.3
-	for half in 0 1; do awk "/^[^#]/ && NR % 2 == $$half" constraints.txt >$(VENV)/half$$half; \
-		$(PIP_INSTALL) --no-deps -r $(VENV)/half$$half 2>$(VENV)/half$$half.log & done; wait
+	for half in 0 1; do awk "/^[^#]/ && NR % 2 == $$half" constraints.txt >$(VENV)/half$$half; done
+	printf '%s\n' $(VENV)/half0 $(VENV)/half1 | xargs -P 2 -I '{}' $(PIP_INSTALL) --no-deps -r '{}' 2>$(VENV)/halves.log || true
 	$(PIP_INSTALL) -c constraints.txt -e '.[all,dev]'
 	@touch $@
 

@@ -1,4 +1,4 @@
-"""Training of a model of a real shape on a GPU: trajkit against TRL's SFTTrainer, on the same rows.
+"""Training of a model of a real shape on a GPU: trajkit against TRL's SFTTrainer and unsloth.
 
     python bench/gpu.py [--shape qwen3-0.6b] [--layers N] [--length 4096] [--lines 4] [--tokens 400000]
 
@@ -146,9 +146,8 @@ class Done(NamedTuple):
 
 def trajkit(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.Namespace) -> Done:
     """The training that `trajkit sft local` starts."""
-    from trajkit.training.local.base_model import batch_memory, measured
+    from trajkit.training.local.base_model import batch_memory, least_memory, measured
     from trajkit.training.local.recipe import LocalRecipe
-    from trajkit.training.local.sharded import held
     from trajkit.training.local.tokens.batch import SCHEMA
     from trajkit.training.local.train import train
 
@@ -173,7 +172,7 @@ def trajkit(folder: Path, rows: Rows, options: dict[str, Any], asked: argparse.N
     )
     n_learned = sum(int(learned.sum()) for _, learned in rows) // done.n_steps
     batch = batch_memory(sizes, asked.lines * asked.length, n_learned)
-    planned = None if batch is None else held(recipe, sizes, 1) + batch
+    planned = None if batch is None else least_memory(recipe, sizes) + batch
     return Done(_middle(at), done.n_steps, done.train_loss, planned)
 
 
@@ -389,17 +388,23 @@ def measure(name: str, asked: argparse.Namespace) -> dict[str, float]:
     }
 
 
+def tell(model: str, asked: argparse.Namespace) -> None:
+    """Print what is measured, and where."""
+    import torch
+
+    machine = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    print(f"\n{model}, batches of {asked.lines} x {asked.length:,} tokens")
+    print(f"{machine}, {platform.machine()}, torch {torch.__version__}\n", flush=True)
+
+
 def write_model(shape: str, asked: argparse.Namespace) -> None:
     """Write the random model; on a GPU its weights are drawn faster."""
     import torch
 
     from trajkit import random_model
 
-    on_gpu = torch.cuda.is_available()
-    print(f"\n{shape}, {asked.layers or 'all'} layers, batches of {asked.lines} x {asked.length:,} tokens")
-    machine = torch.cuda.get_device_name() if on_gpu else "no GPU"
-    print(f"{machine}, {platform.machine()}, torch {torch.__version__}\n", flush=True)
-    with torch.device("cuda" if on_gpu else "cpu"):
+    tell(f"{shape}, {asked.layers or 'all'} layers", asked)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         random_model(shape, output=asked.folder, layers=asked.layers or None)
 
 
@@ -459,6 +464,12 @@ def main() -> int:
         print("no GPU: nothing is measured (--layers 1 --length 2000 --tokens 4000 tries it on a CPU)")
         return 0
     names = asked.settings.split(";")
+    if unknown := [name for name in names if name not in SETTINGS]:
+        parser.error(f"no setting {unknown}; there are {list(SETTINGS)}")
+    if len({SETTINGS[name].program == "unsloth" for name in names}) > 1:
+        parser.error("unsloth changes TRL: measure it in a call of its own")
+    if asked.model and (asked.layers or asked.shape != parser.get_default("shape")):
+        parser.error("--model has its own shape and layers")
     if any(SETTINGS[name].program != "unsloth" for name in names):
         import datasets  # noqa: F401
         import peft  # noqa: F401
@@ -469,6 +480,7 @@ def main() -> int:
         import trajkit.training.local.train  # noqa: F401
     if asked.model:
         asked.folder = str(Path(asked.model).resolve())
+        apart(tell, asked.folder, asked, limit_s=asked.limit)
         return 0 if table(names, asked) else 1
     is_well = True
     for shape in asked.shape.split(","):

@@ -30,22 +30,35 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench.gpu import apart  # noqa: E402 - from this folder, wherever it is run
+
 N_STEPS, N_ANSWER, N_COMPARED, RANK = 8, 16, 64, 16
 
 
-def write_adapter(base: str, goal: Path) -> None:
-    """Write a LoRA whose weights are random and change what the model says."""
+LIMIT_S = 1200.0
+"""Seconds for writing the models, or for a comparison."""
+
+
+def write_models(base: str, adapter: str, asked: argparse.Namespace) -> None:
+    """Write a random model, and a LoRA whose weights are random and change what the model says."""
     import peft
     import torch
     import transformers
 
+    from trajkit import random_model
+
+    machine = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} cores"
+    print(f"{asked.shape}, {asked.layers or 'all'} layers, {asked.episodes} episodes of {N_STEPS} steps")
+    print(f"{machine}, {platform.machine()}, torch {torch.__version__}\n", flush=True)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        random_model(asked.shape, output=base, layers=asked.layers or None)
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
     lora = peft.LoraConfig(
         task_type="CAUSAL_LM", r=RANK, target_modules=["q_proj", "v_proj"], init_lora_weights=False
     )
-    peft.get_peft_model(model, lora).save_pretrained(goal)
-    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(goal)
+    peft.get_peft_model(model, lora).save_pretrained(adapter)
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(adapter)
 
 
 def played(folder: Path, policy: str, model: str, asked: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
@@ -74,7 +87,7 @@ def rows_of(store: Path) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
     (seconds,) = _first(f"SELECT epoch(max(ended_at) - min(started_at)) FROM '{store}/episodes/*.parquet'")
     rows = duckdb.sql(
         f"SELECT prompt_token_ids, completion_token_ids, logprobs FROM '{store}/steps/*.parquet'"
-        f" WHERE len(logprobs) > 0 ORDER BY episode_id, step_index LIMIT {N_COMPARED}"
+        f" WHERE {is_whole} ORDER BY episode_id, step_index LIMIT {N_COMPARED}"
     ).fetchall()
     return {"n_steps": n_steps, "n_whole": n_whole, "steps_per_s": n_steps / seconds}, rows
 
@@ -85,8 +98,10 @@ def _first(query: str) -> Any:
     return duckdb.sql(query).fetchall()[0]
 
 
-def gap(rows: list[tuple[Any, ...]], base: str, adapter: str | None) -> tuple[float, float]:
+def gap(base: str, adapter: str | None, rows: list[tuple[Any, ...]]) -> tuple[float, float]:
     """Mean and largest difference of the drawn tokens' log-probabilities from a forward pass."""
+    if not rows:
+        raise ValueError("no step has token ids and log-probabilities")
     import peft
     import torch
     import transformers
@@ -119,39 +134,32 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=128)
     parser.add_argument("--vllm-command", default="vllm serve", help="as of `trajkit rollout`")
     asked = parser.parse_args()
-    program = shlex.split(asked.vllm_command)[0]
-    if shutil.which(program) is None:
-        print(f"there is no {program!r}, which starts vLLM: nothing is measured")
+    words = shlex.split(asked.vllm_command)
+    program = shutil.which(words[0]) if words else None
+    if program is None:
+        print(f"there is no program {asked.vllm_command!r}, which starts vLLM: nothing is measured")
         return 0
-    import torch
-
-    from trajkit import random_model
-
-    on_gpu = torch.cuda.is_available()
-    machine = torch.cuda.get_device_name() if on_gpu else f"{os.cpu_count()} cores"
-    print(f"{asked.shape}, {asked.layers or 'all'} layers, {asked.episodes} episodes of {N_STEPS} steps")
-    print(f"{machine}, {platform.machine()}, torch {torch.__version__}\n", flush=True)
-    print("| policy | model | steps/s | in flight | prefix hits | gap, mean | gap, largest |")
-    print(f"|{'---|' * 7}", flush=True)
+    asked.vllm_command = shlex.join([str(Path(program).absolute()), *words[1:]])  # it runs in another folder
+    # what uses the GPU has a process of its own, so that vLLM finds its memory free
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     is_well = True
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         base, adapter = str(folder / "base"), str(folder / "adapter")
-        with torch.device("cuda" if on_gpu else "cpu"):
-            random_model(asked.shape, output=base, layers=asked.layers or None)  # type: ignore[arg-type]
-        write_adapter(base, folder / "adapter")
+        if failed := apart(write_models, base, adapter, asked, limit_s=LIMIT_S):
+            raise SystemExit(failed)
+        print("| policy | model | steps/s | in flight | prefix hits | gap, mean | gap, largest |")
+        print(f"|{'---|' * 7}", flush=True)
         for policy, model in (("vllm", base), ("vllm", adapter), ("local", base), ("local", adapter)):
             store, use = played(folder, policy, model, asked)
             facts, rows = rows_of(store)
-            is_well &= facts["n_steps"] == facts["n_whole"]
-            mean, largest = gap(rows, base, adapter if model == adapter else None)
-            flight = f"{use['mean_in_flight']:.0f}" if use.get("mean_in_flight") is not None else ""
-            hits = (
-                f"{use['prefix_cache_hit_rate']:.0%}" if use.get("prefix_cache_hit_rate") is not None else ""
-            )
+            found = apart(gap, base, adapter if model == adapter else None, rows, limit_s=LIMIT_S)
+            is_well &= facts["n_steps"] == facts["n_whole"] and not isinstance(found, str)
+            gaps = f"{found} |" if isinstance(found, str) else f"{found[0]:.4f} | {found[1]:.3f}"
+            flight, hits = use.get("mean_in_flight"), use.get("prefix_cache_hit_rate")
+            used = f"{'' if flight is None else f'{flight:.0f}'} | {'' if hits is None else f'{hits:.0%}'}"
             print(
-                f"| {policy} | {Path(model).name} | {facts['steps_per_s']:.1f} | {flight} | {hits}"
-                f" | {mean:.4f} | {largest:.3f} |",
+                f"| {policy} | {Path(model).name} | {facts['steps_per_s']:.1f} | {used} | {gaps} |",
                 flush=True,
             )
     return 0 if is_well else 1

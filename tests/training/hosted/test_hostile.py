@@ -329,7 +329,6 @@ def test_a_tuned_model_that_repeats_the_key_or_sends_the_prompt_elsewhere_is_hea
         assert stranger.requests == []
 
 
-@pytest.mark.full
 def test_a_dry_run_and_a_wrong_model_leave_no_store_and_no_job(service: FakeOpenAI, tmp_path: Path) -> None:
     before = {path.name for path in tmp_path.iterdir()}
     for more in (["--dry-run"], ["--yes", "--model", "gpt-99"]):

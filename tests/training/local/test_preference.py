@@ -453,7 +453,6 @@ def test_pairs_become_a_model_in_a_process_of_its_own(
     assert start(runs, job.job_id).status == JobStatus.SUCCEEDED  # nothing is done twice
 
 
-@pytest.mark.full
 def test_what_leaks_is_not_trained(
     ready: Callable[..., tuple[Runs, Prepared]], paired: Callable[..., Pairs]
 ) -> None:
