@@ -33,8 +33,6 @@ sys.path.insert(0, str(ROOT))
 from bench.gpu import apart  # noqa: E402 - from this folder, wherever it is run
 
 N_STEPS, N_ANSWER, N_COMPARED, RANK = 8, 16, 64, 16
-
-
 LIMIT_S = 1200.0
 """Seconds for writing the models, or for a comparison."""
 

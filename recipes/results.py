@@ -343,7 +343,7 @@ def five(lab: Lab) -> Iterator[Model]:
 
 
 def five_best(lab: Lab) -> Iterator[Model]:
-    """Five tasks, demonstrations and reinforcement learning after them, at each model's best temperature."""
+    """Five tasks, demonstrations and reinforcement learning after them, at two temperatures."""
     yield five_shown(lab)
     yield five_shown_rl(lab)._replace(controls=("expert",))
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.cli.jobs import a_job
-from tests.matrix import daily
 from tests.rollouts.loopback import Reply, Server, refused, said, serve
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Message, ToolCallBlock, Transition, message
@@ -178,13 +177,10 @@ def test_failures_are_counted_and_only_what_is_missing_is_asked_again(
 
 @pytest.mark.parametrize(
     ("learned", "words"),
-    daily(
-        [
-            (chat(3), "job hosted (tuned) learned chat-03:1"),
-            (chat(3).model_copy(update={"episode_id": "copy"}), "learned the same prompt as chat-03:1"),
-        ],
-        1,
-    ),
+    [
+        (chat(3), "job hosted (tuned) learned chat-03:1"),
+        (chat(3).model_copy(update={"episode_id": "copy"}), "learned the same prompt as chat-03:1"),
+    ],
 )
 def test_prompts_that_a_model_learned_are_refused(
     server: Server, learned: Episode, words: str, capsys: pytest.CaptureFixture[str]

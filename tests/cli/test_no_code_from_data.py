@@ -128,7 +128,6 @@ def test_settings_that_a_lineage_names_import_nothing(mark: Path, capsys: Printe
     assert mark.exists()
 
 
-@pytest.mark.full
 def test_training_does_not_play_an_environment_that_a_store_names(mark: Path, capsys: Printed) -> None:
     theirs = store("data", "evil_mod:Env")
     chosen = ["--best-by", "episode_return", "--best-seeds", "1:2", "--set", "play.config=x.toml"]

@@ -33,7 +33,7 @@ def standins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[s
         yield {"together": together_standin.MODEL, "fireworks": "qwen3-8b"}
 
 
-@pytest.mark.parametrize("service", daily(SERVICES, ()))
+@pytest.mark.parametrize("service", daily(SERVICES, {"fireworks"}))
 def test_a_store_becomes_a_tuned_model(
     standins: dict[str, str], service: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -347,7 +347,6 @@ def test_a_rollout_of_the_expert_keeps_what_was_legal_and_does_nothing_else(
             assert json.loads(step.completion.text) == {"action": step.action_executed}
 
 
-@pytest.mark.full
 def test_what_an_expert_did_is_a_dataset_of_transitions_and_cut_off_ones_are_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

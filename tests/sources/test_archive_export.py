@@ -112,7 +112,7 @@ def exported(database: Any, goal: Path, **options: Any) -> tuple[Tally, Manifest
 
 @pytest.mark.parametrize(
     ("kind", "asked"),
-    daily(itertools.product(("clickhouse", "postgres"), REQUESTS), ()),
+    daily(itertools.product(("clickhouse", "postgres"), REQUESTS), {("postgres", "demonstrations")}),
 )
 def test_an_export_from_an_archive_is_that_from_its_database(
     kind: str, asked: str, urls: dict[str, str], archives: dict[str, Path], tmp_path: Path

@@ -110,7 +110,6 @@ def test_the_line_of_json_mode_is_read_from_every_place(opened: Any, tmp_path: P
     assert {system.removeprefix(f"{LINE}\n\n")[:9] for system in found} == {"You play."}
 
 
-@pytest.mark.full
 def test_prompts_rendered_from_every_place_are_the_same(opened: Any, tmp_path: Path) -> None:
     assert len(digests(opened, tmp_path, template_variant="anew")) == 1
     texts = [
