@@ -22,6 +22,15 @@ from trajkit.training.local.shape import Shape, shape_of
 _SHORT = 8
 
 
+class Stored(NamedTuple):
+    """Bytes for each token of a batch."""
+
+    kept: int
+    """Kept from the forward pass until the gradient is computed."""
+    in_layer: int
+    """More while a layer's gradients are computed: those of its widest states, and what is computed again."""
+
+
 class Sizes(NamedTuple):
     """The size of a model."""
 
@@ -35,8 +44,8 @@ class Sizes(NamedTuple):
     """Size of its vocabulary."""
     can_share: bool = False
     """Whether rows that begin alike can have that beginning in common (`can_share`)."""
-    n_bytes_per_token: int | None = None
-    """What is stored of each token of a batch for the gradient; None where it cannot be counted."""
+    stored: Stored | None = None
+    """What a batch takes for each of its tokens; None where it cannot be counted."""
     shape: Shape | None = None
     """The parts of it; None where its configuration has unusual names."""
 
@@ -115,14 +124,14 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
     except (OSError, ValueError) as error:
         raise _no_model(base, error) from error
     n_weights, n_trainable = count(model)
-    shape, n_stored = shape_of(model), _stored_per_token(model, recipe)
+    shape, stored = shape_of(model), _stored(model, recipe)
     if recipe.lora is not None and recipe.lora.use_dora:
         n_more = sum(
             module.lora_B["default"].out_features for module in model.modules() if hasattr(module, "lora_B")
         )
         n_weights, n_trainable = n_weights + n_more, n_trainable + n_more
     n_vocabulary = config.get_text_config().vocab_size
-    return Sizes(n_weights, n_trainable, _positions(config), n_vocabulary, can_share(config), n_stored, shape)
+    return Sizes(n_weights, n_trainable, _positions(config), n_vocabulary, can_share(config), stored, shape)
 
 
 def can_share(config: Any) -> bool:
@@ -142,28 +151,44 @@ def can_share(config: Any) -> bool:
 
 def least_memory(recipe: LocalRecipe, sizes: Sizes) -> int:
     """Return the bytes of weights, gradients and optimizer state, which do not depend on the batch."""
-    per_weight = {"4bit": 0.5, "8bit": 1.0, None: 2.0 if precision(recipe) == "bf16" else 4.0}[recipe.load_in]
+    per_weight = _n_bytes(recipe)
     # adapters have 32 bits per weight, and so does a model whose weights are all trained
     per_trained = 4 + 4 + (8 if recipe.optim.startswith("adam") else 2 if "8bit" in recipe.optim else 0)
-    return round((sizes.n_weights - sizes.n_trainable) * per_weight + sizes.n_trainable * per_trained)
+    if recipe.lora is None and per_weight < 4:
+        per_trained += per_weight  # the copies with which it computes
+    n_frozen = sizes.n_weights - sizes.n_trainable
+    n_exact = n_frozen
+    if recipe.load_in is not None:
+        n_exact = 0 if sizes.shape is None else sizes.shape.n_ends
+    # 4 bits, and a 32-bit scale for 64 weights (Dettmers et al. 2023, "QLoRA", section 3)
+    per_quantised = 1.0 if recipe.load_in == "8bit" else 0.5 + 4 / 64
+    n_quantised = n_frozen - n_exact
+    return round(n_exact * per_weight + n_quantised * per_quantised + sizes.n_trainable * per_trained)
 
 
 def batch_memory(sizes: Sizes, n_tokens: int, n_learned: int) -> int | None:
     """Return the bytes that a batch takes besides `least_memory`; None where they cannot be counted.
+
+    The most is taken in the output layer or in a layer: the gradient of a cross-entropy has three tensors of
+    the logits' size in 32 bits.
 
     Args:
         sizes: The model.
         n_tokens: Tokens of the batch, with its padding.
         n_learned: Tokens of it that are learned.
     """
-    if sizes.n_bytes_per_token is None:
+    if sizes.stored is None:
         return None
     n_logits = min(n_learned * sizes.n_vocabulary, LOGITS_AT_ONCE)
-    return n_tokens * sizes.n_bytes_per_token + 4 * n_logits
+    return n_tokens * sizes.stored.kept + max(12 * n_logits, n_tokens * sizes.stored.in_layer)
 
 
-def _stored_per_token(model: Any, recipe: LocalRecipe) -> int | None:
-    """Count the bytes that a model on the device `meta` stores of each token until its gradient is computed.
+def _n_bytes(recipe: LocalRecipe) -> int:
+    return 4 if precision(recipe) == "fp32" else 2
+
+
+def _stored(model: Any, recipe: LocalRecipe) -> Stored | None:
+    """Count the bytes that a model on the device `meta` stores of each token.
 
     The model's own code runs on a short row without values. The count grows with the tokens alone, because
     attention stores no scores (Dao et al. 2022, "FlashAttention"); `meta` stores them: hence the short row.
@@ -171,36 +196,73 @@ def _stored_per_token(model: Any, recipe: LocalRecipe) -> int | None:
     nets with sublinear memory cost").
     """
     model.train()
+    config = model.config.get_text_config()
     try:
-        n_bytes = _n_stored(model)
+        kept = _n_stored(model, recipe)
+        again = 0.0
         if recipe.gradient_checkpointing:
             model.activation_checkpointing_enable()
             model.enable_input_require_grads()
-            n_bytes = _n_stored(model) + n_bytes / model.config.get_text_config().num_hidden_layers
-    except (RuntimeError, TypeError, ValueError):  # its code asks for values, or takes other arguments
+            kept, again = _n_stored(model, recipe), kept / config.num_hidden_layers
+        n_inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    except (AttributeError, RuntimeError, TypeError, ValueError):  # asks for values, or has other names
         return None
-    return round(n_bytes / _SHORT * (1.0 if precision(recipe) == "fp32" else 0.5))
+    # the gradients of what is multiplied, of the activation and of their product
+    return Stored(round(kept), round(again + 3 * n_inner * _n_bytes(recipe)))
 
 
-def _n_stored(model: Any) -> float:
+def _n_stored(model: Any, recipe: LocalRecipe) -> float:
+    """Count what a forward pass stores of a token, in the precision of a training.
+
+    A norm computes in 32 bits. Kernels of liger and compiled layers store of norms and activations the input
+    alone (Hsu et al. 2024, "Liger kernel", section 3.2).
+    """
     torch = need("torch", extra="local")
-    stored: dict[int, Any] = {}
+    is_fused = recipe.use_liger_kernel or recipe.torch_compile
+    share = _n_bytes(recipe) / 4  # of a 32-bit number
+    stored: dict[int, tuple[Any, float]] = {}
+    within: list[int] = []
 
     def keep(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
-        stored[storage._cdata] = storage  # kept, so that no other one gets its address
+        if not within or (is_fused and storage._cdata == within[-1]):
+            stored.setdefault(storage._cdata, (storage, share))  # kept, so that no other one gets its address
+        elif not is_fused:
+            stored[storage._cdata] = (storage, 1.0)
         return tensor
 
+    def enter(module: Any, inputs: tuple[Any, ...]) -> None:
+        within.append(inputs[0].untyped_storage()._cdata)
+
+    def leave(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        within.pop()
+        if not _is_norm(module):
+            storage = output.untyped_storage()
+            stored[storage._cdata] = (storage, 0.0)
+
     for parameter in model.parameters():
-        keep(parameter)
-    n_weights = len(stored)
+        storage = parameter.untyped_storage()
+        stored[storage._cdata] = (storage, 0.0)
+    hooks = [
+        hook
+        for name, module in model.named_modules()
+        if _is_norm(module) or (is_fused and name.endswith(".act_fn"))
+        for hook in (module.register_forward_pre_hook(enter), module.register_forward_hook(leave))
+    ]
     tokens = torch.zeros((1, _SHORT), dtype=torch.long, device="meta")
-    mask = torch.ones(
-        (1, 1, _SHORT, _SHORT), dtype=torch.bool, device="meta"
-    )  # else it looks for packed rows
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(input_ids=tokens, attention_mask=mask, use_cache=False, logits_to_keep=1)
-    return float(sum(storage.nbytes() for storage in list(stored.values())[n_weights:]))
+    # else it looks for packed rows
+    mask = torch.ones((1, 1, _SHORT, _SHORT), dtype=torch.bool, device="meta")
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            model(input_ids=tokens, attention_mask=mask, use_cache=False, logits_to_keep=1)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return float(sum(storage.nbytes() * part for storage, part in stored.values())) / _SHORT
+
+
+def _is_norm(module: Any) -> bool:
+    return type(module).__name__.endswith("RMSNorm")
 
 
 def _positions(config: Any) -> int | None:
