@@ -62,6 +62,8 @@ def connect(
     connection = duckdb.connect(config=dict(_CONFIG))
     folder = spill or Path(tempfile.gettempdir()) / f"trajkit-spill-{secrets.token_hex(6)}"
     connection.execute("SET TimeZone = 'UTC'")
+    # stores are read part by part, and each query would read the footers of all files again
+    connection.execute("SET parquet_metadata_cache = true")
     for system in opened():
         connection.register_filesystem(system)
     # in Jupyter without ipywidgets DuckDB has no progress bar, and refuses the setting

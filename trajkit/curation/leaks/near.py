@@ -41,6 +41,9 @@ estimated Jaccard similarity."""
 N_VALUES = 128
 """Values of a signature. The standard error of an estimate is at most 1 / (2 * sqrt(128)) = 0.044."""
 
+_SAVED = np.dtype(np.uint16)
+"""What is kept of a value: its lowest bits, in which different values are equal once in 65,536 times (Li and
+König 2010, "b-bit minwise hashing")."""
 _SEED = 1
 _RECALL = 0.99
 _BATCH_ROWS = 512
@@ -196,8 +199,9 @@ def _insert(
     for place in range(n_rows):
         buckets = mixed(buckets ^ values[:, :, place])
     buckets = mixed(buckets ^ mixed(np.arange(n_bands, dtype=np.uint64))[None, :] ^ frames[:, None])
-    width = pa.binary(4 * N_VALUES)
-    blobs = pa.Array.from_buffers(width, len(signatures), [None, pa.py_buffer(signatures.tobytes())])
+    width = pa.binary(_SAVED.itemsize * N_VALUES)
+    saved = pa.py_buffer(signatures.astype(_SAVED).tobytes())
+    blobs = pa.Array.from_buffers(width, len(signatures), [None, saved])
     rows = {
         _SIGNATURES: prompts.select(["number", "frame"]).append_column("signature", blobs),
         _BANDS: pa.table(
@@ -268,8 +272,8 @@ def _alike(derivation: Derivation, bands: str, threshold: float) -> Iterator[tup
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _matrix(blobs: pa.Array[Any]) -> NDArray[np.uint32]:
-    return np.frombuffer(b"".join(cast("list[bytes]", blobs.to_pylist())), np.uint32).reshape(
+def _matrix(blobs: pa.Array[Any]) -> NDArray[np.uint16]:
+    return np.frombuffer(b"".join(cast("list[bytes]", blobs.to_pylist())), _SAVED).reshape(
         len(blobs), N_VALUES
     )
 
