@@ -56,6 +56,8 @@ _SYSTEM, _OTHER = "s", "o"
 _HASHES = ("prompt", "answer", "act")
 """The columns of hashes in `STEP_KEYS`."""
 _PART = "trajkit_near_part"
+_PROMPTS = "trajkit_near_prompts"
+"""The steps of `_PART` without their texts, with the `hashes` of all messages of their prompts."""
 _FIRSTS = "trajkit_near_firsts"
 _SIGNATURES = "trajkit_near_signatures"
 _BANDS = "trajkit_near_bands"
@@ -111,7 +113,7 @@ class Signing:
         )
 
     def add(self, n_before: int) -> None:
-        """Sign the prompts of the steps in `_PART`, whose numbers are above `n_before`."""
+        """Sign the prompts in `_PROMPTS`, whose numbers are above `n_before`."""
         hashes, of_messages = self._messages()
         frame = f"array_to_string(list_filter(hashes, lambda h: h[1] = '{_SYSTEM}'), '')"
         others = f"{frame}, coalesce({spelled_json('tools')}, ''), CAST(is_eval AS VARCHAR), hex(act)"
@@ -119,9 +121,8 @@ class Signing:
         prompts = self._connection.sql(
             f"SELECT number, md5_number_lower(concat_ws(chr(3), {others})) AS frame, "
             f"list_append(list_filter(hashes, lambda h: h[1] = '{_OTHER}'), '') AS hashes "
-            f"FROM (SELECT episode_id, step_index, tools, CAST(prompt AS VARCHAR[]) AS hashes "
-            f"FROM ({full_steps(_PART)})) "
-            f"JOIN {STEP_KEYS} AS k USING (episode_id, step_index) WHERE number > {n_before} AND {LEARNED}"
+            f"FROM {_PROMPTS} JOIN {STEP_KEYS} AS k USING (episode_id, step_index) "
+            f"WHERE number > {n_before} AND {LEARNED}"
         ).to_arrow_table()
         made = []
         for batch in prompts.to_batches():
@@ -217,15 +218,14 @@ def _insert(
 def _standing(derivation: Derivation, threshold: float) -> pa.Table:
     """Return which prompt is kept for each dropped one, as columns `number`, `kept`, `similarity`.
 
-    Each round compares the prompts of a bucket with its first. Dropped prompts are deleted from the buckets,
-    which may then have another first, until no more is dropped.
+    Each round compares the prompts of a bucket with its first. Where that was dropped, the next round
+    compares with another first, until no more is dropped.
     """
     kept_for: dict[int, tuple[int, float]] = {}
     standing: set[int] = set()
-    bands = _BANDS
     while True:
         n_before = len(kept_for)
-        for number, first, similarity in _alike(derivation, bands, threshold):
+        for number, first, similarity in _alike(derivation, threshold):
             # a prompt that was kept for others stays, and a dropped one cannot be kept for others
             if number not in kept_for and number not in standing and first not in kept_for:
                 kept_for[number] = (first, similarity)
@@ -235,7 +235,10 @@ def _standing(derivation: Derivation, threshold: float) -> pa.Table:
             break
         derivation.connection.register("trajkit_near_gone", pa.table({"number": gone}))
         derivation.connection.execute(
-            f"DELETE FROM {bands} WHERE number IN (SELECT number FROM trajkit_near_gone)"
+            f"CREATE OR REPLACE TEMP TABLE {_BANDS} AS SELECT * FROM {_BANDS} SEMI JOIN (SELECT bucket FROM "
+            f"(SELECT bucket, min(number) AS number FROM {_BANDS} GROUP BY bucket) "
+            "SEMI JOIN trajkit_near_gone USING (number)) USING (bucket) "
+            "WHERE number NOT IN (SELECT number FROM trajkit_near_gone)"
         )
         derivation.connection.unregister("trajkit_near_gone")
     return pa.table(
@@ -247,11 +250,11 @@ def _standing(derivation: Derivation, threshold: float) -> pa.Table:
     )
 
 
-def _alike(derivation: Derivation, bands: str, threshold: float) -> Iterator[tuple[int, int, float]]:
+def _alike(derivation: Derivation, threshold: float) -> Iterator[tuple[int, int, float]]:
     """Yield each prompt with the first of one of its buckets and their similarity, ordered by prompt."""
     reader = derivation.connection.sql(
         f"SELECT p.number, p.first, a.signature AS one, b.signature AS other FROM (SELECT DISTINCT number, "
-        f"first FROM {bands} JOIN (SELECT bucket, min(number) AS first FROM {bands} GROUP BY bucket "
+        f"first FROM {_BANDS} JOIN (SELECT bucket, min(number) AS first FROM {_BANDS} GROUP BY bucket "
         f"HAVING count(*) > 1) USING (bucket) WHERE number > first) AS p "
         f"JOIN {_SIGNATURES} AS a ON a.number = p.number JOIN {_SIGNATURES} AS b ON b.number = p.first "
         "WHERE a.frame = b.frame"
@@ -371,21 +374,25 @@ def _make_step_keys(
     n_done = 0
     for mine in derivation.parts(kept):
         _read(derivation, f"(SELECT * FROM steps {mine})", with_texts=signing is not None)
-        prompt = "array_to_string(CAST(prompt AS VARCHAR[]), '')"
+        run(
+            f"CREATE OR REPLACE TEMP TABLE {_PROMPTS} AS SELECT * EXCLUDE (prompt), "
+            "CAST(prompt AS VARCHAR[]) AS hashes FROM (SELECT episode_id, step_index, tools, action, "
+            f"loss_weight, completion, prompt FROM ({full_steps(_PART)}))"
+        )
         number = f"{n_done} + row_number() OVER (ORDER BY s.episode_id, step_index)"
         run(
             f"INSERT INTO {STEP_KEYS} SELECT {number}, s.episode_id, step_index, e.purpose = 'eval', "
             "loss_weight > 0, "
-            f"md5_number({prompt} || chr(3) || coalesce({spelled_json('tools')}, '')), "
+            f"md5_number(array_to_string(hashes, '') || chr(3) || coalesce({spelled_json('tools')}, '')), "
             "md5_number(completion->>'$') AS answered, "
-            f"coalesce(md5_number({spelled_json('action')}), answered) FROM ({full_steps(_PART)}) AS s "
+            f"coalesce(md5_number({spelled_json('action')}), answered) FROM {_PROMPTS} AS s "
             "JOIN (SELECT episode_id, purpose FROM episodes) AS e USING (episode_id)"
         )
         if signing is not None:
             signing.add(n_done)
         ((n_done,),) = run(f"SELECT count(*) FROM {STEP_KEYS}").fetchall()
         on_progress(n_done, n_total)
-    run(f"DROP TABLE IF EXISTS {_PART}")
+    run(f"DROP TABLE IF EXISTS {_PART}; DROP TABLE IF EXISTS {_PROMPTS}")
 
 
 def _read(derivation: Derivation, steps: str, *, with_texts: bool) -> None:
