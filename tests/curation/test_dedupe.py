@@ -4,6 +4,7 @@ import json
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from tests.matrix import portions
 from trajkit._core.files import sha256_file
 from trajkit.cli import main
+from trajkit.curation.leaks import near
 from trajkit.curation.leaks.near import N_VALUES, normal, rows_per_band
 from trajkit.curation.leaks.texts import shingle_hashes
 from trajkit.curation.selection.dedupe import (
@@ -431,3 +433,23 @@ def test_the_command_says_what_now_exists(
     assert capsys.readouterr().err == (
         "error: nothing to look for\nhint: --exact, --episodes or --near 0.9 (near=0.9)\n"
     )
+
+
+def test_a_bucket_is_looked_at_again_whenever_its_first_prompt_is_dropped() -> None:
+    alike = [0, 0, 2, 2, 4, 4]  # prompt 1 is like 0, 3 like 2, 5 like 4
+    buckets = [(0, 0), (0, 1), (1, 1), (1, 2), (1, 3), (2, 3), (2, 4), (2, 5)]
+    with connect() as connection:
+        signatures = pa.table(
+            {
+                "number": range(6),
+                "frame": pa.array([0] * 6, pa.uint64()),
+                "signature": [np.full(N_VALUES, value, near._SAVED).tobytes() for value in alike],
+            }
+        )
+        bands = pa.table({"number": [n for _, n in buckets], "bucket": [b for b, _ in buckets]})
+        for name, rows in ((near._SIGNATURES, signatures), (near._BANDS, bands)):
+            connection.register("made", rows)
+            connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM made")
+        derivation: Any = SimpleNamespace(connection=connection)
+        found = near._standing(derivation, 0.9).to_pylist()
+    assert [(row["number"], row["kept"]) for row in found] == [(1, 0), (3, 2), (5, 4)]

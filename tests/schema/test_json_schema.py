@@ -20,7 +20,7 @@ def test_every_schema_is_a_schema_with_an_id_of_its_own(noun):
     assert all("description" in field or "$ref" in field for field in schema["properties"].values())
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_what_trajkit_writes_is_valid(whole_episodes, data):
     episode = data.draw(whole_episodes)

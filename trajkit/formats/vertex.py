@@ -47,6 +47,8 @@ class _Writer:
 
     def add(self, message: Message, where: str) -> None:
         self.problems.extend(misplaced_calls(message, where))
+        if message.role == Role.TOOL and any(isinstance(b, TextBlock | FileBlock) for b in message.content):
+            self.problems.append(Problem("tool message with more than tool results", where))
         parts = [
             part
             for index, block in enumerate(message.content)

@@ -102,6 +102,8 @@ TAKEN_GB: dict[str, tuple[str, dict[str, Any], float]] = {
     "liger": ("qwen3-0.6b", {"use_liger_kernel": True}, 43.9),
     "compiled": ("qwen3-0.6b", {"torch_compile": True}, 44.1),
     "checkpoints": ("qwen3-8b", {"use_liger_kernel": True, "gradient_checkpointing": True}, 24.9),
+    "1b": ("llama-3.2-1b", {"use_liger_kernel": True, "gradient_checkpointing": True}, 5.5),
+    "small, 4 bits": ("qwen3-0.6b", {"use_liger_kernel": True, "load_in": "4bit"}, 43.3),
 }
 """The most that torch had allocated on an H200; batches of 8 lines of 4,096 tokens, with checkpoints 4."""
 
@@ -112,7 +114,7 @@ def test_the_plan_says_what_a_gpu_took(name: str, tmp_path: Path) -> None:
 
     shape, options, taken = TAKEN_GB[name]
     recipe = LocalRecipe.model_validate({"precision": "bf16", **options})
-    AutoConfig.for_model(**shapes()[shape]).save_pretrained(tmp_path)
+    AutoConfig.for_model(**shapes()[shape], dtype="bfloat16").save_pretrained(tmp_path)
     sizes = measured(str(tmp_path), recipe)
     n_tokens = 4096 * (4 if recipe.gradient_checkpointing else 8)
     batch = batch_memory(sizes, n_tokens, n_tokens // 7)

@@ -61,6 +61,7 @@ _PROMPTS = "trajkit_near_prompts"
 _FIRSTS = "trajkit_near_firsts"
 _SIGNATURES = "trajkit_near_signatures"
 _BANDS = "trajkit_near_bands"
+_LOST = "trajkit_near_lost"
 STEP_KEYS = "trajkit_step_keys"
 """Table `(number, episode_id, step_index, is_eval, is_learned, prompt, answer, act)`: a row per step,
 numbered in the order of episode and step. `prompt` is null if unknown, `answer` if there is none. `act` is a
@@ -218,14 +219,15 @@ def _insert(
 def _standing(derivation: Derivation, threshold: float) -> pa.Table:
     """Return which prompt is kept for each dropped one, as columns `number`, `kept`, `similarity`.
 
-    Each round compares the prompts of a bucket with its first. Where that was dropped, the next round
+    The first round compares the prompts of each bucket with its first. Where that was dropped, the next round
     compares with another first, until no more is dropped.
     """
     kept_for: dict[int, tuple[int, float]] = {}
     standing: set[int] = set()
+    run, bands = derivation.connection.execute, _BANDS
     while True:
         n_before = len(kept_for)
-        for number, first, similarity in _alike(derivation, threshold):
+        for number, first, similarity in _alike(derivation, bands, threshold):
             # a prompt that was kept for others stays, and a dropped one cannot be kept for others
             if number not in kept_for and number not in standing and first not in kept_for:
                 kept_for[number] = (first, similarity)
@@ -234,13 +236,13 @@ def _standing(derivation: Derivation, threshold: float) -> pa.Table:
         if not gone:
             break
         derivation.connection.register("trajkit_near_gone", pa.table({"number": gone}))
-        derivation.connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE {_BANDS} AS SELECT * FROM {_BANDS} SEMI JOIN (SELECT bucket FROM "
-            f"(SELECT bucket, min(number) AS number FROM {_BANDS} GROUP BY bucket) "
-            "SEMI JOIN trajkit_near_gone USING (number)) USING (bucket) "
-            "WHERE number NOT IN (SELECT number FROM trajkit_near_gone)"
+        run(
+            f"CREATE OR REPLACE TEMP TABLE {_LOST} AS SELECT bucket FROM (SELECT bucket, min(number) AS number "
+            f"FROM {_BANDS} GROUP BY bucket) SEMI JOIN trajkit_near_gone USING (number)"
         )
+        run(f"DELETE FROM {_BANDS} WHERE number IN (SELECT number FROM trajkit_near_gone)")
         derivation.connection.unregister("trajkit_near_gone")
+        bands = f"(SELECT * FROM {_BANDS} SEMI JOIN {_LOST} USING (bucket))"
     return pa.table(
         {
             "number": pa.array(kept_for, pa.int64()),
@@ -250,11 +252,11 @@ def _standing(derivation: Derivation, threshold: float) -> pa.Table:
     )
 
 
-def _alike(derivation: Derivation, threshold: float) -> Iterator[tuple[int, int, float]]:
+def _alike(derivation: Derivation, bands: str, threshold: float) -> Iterator[tuple[int, int, float]]:
     """Yield each prompt with the first of one of its buckets and their similarity, ordered by prompt."""
     reader = derivation.connection.sql(
         f"SELECT p.number, p.first, a.signature AS one, b.signature AS other FROM (SELECT DISTINCT number, "
-        f"first FROM {_BANDS} JOIN (SELECT bucket, min(number) AS first FROM {_BANDS} GROUP BY bucket "
+        f"first FROM {bands} JOIN (SELECT bucket, min(number) AS first FROM {bands} GROUP BY bucket "
         f"HAVING count(*) > 1) USING (bucket) WHERE number > first) AS p "
         f"JOIN {_SIGNATURES} AS a ON a.number = p.number JOIN {_SIGNATURES} AS b ON b.number = p.first "
         "WHERE a.frame = b.frame"
@@ -374,18 +376,20 @@ def _make_step_keys(
     n_done = 0
     for mine in derivation.parts(kept):
         _read(derivation, f"(SELECT * FROM steps {mine})", with_texts=signing is not None)
-        run(
-            f"CREATE OR REPLACE TEMP TABLE {_PROMPTS} AS SELECT * EXCLUDE (prompt), "
-            "CAST(prompt AS VARCHAR[]) AS hashes FROM (SELECT episode_id, step_index, tools, action, "
-            f"loss_weight, completion, prompt FROM ({full_steps(_PART)}))"
+        prompts = (
+            "(SELECT episode_id, step_index, tools, action, loss_weight, completion, "
+            f"CAST(prompt AS VARCHAR[]) AS hashes FROM ({full_steps(_PART)}))"
         )
+        if signing is not None:  # which reads them, too
+            run(f"CREATE TEMP TABLE {_PROMPTS} AS {prompts}")
+            prompts = _PROMPTS
         number = f"{n_done} + row_number() OVER (ORDER BY s.episode_id, step_index)"
         run(
             f"INSERT INTO {STEP_KEYS} SELECT {number}, s.episode_id, step_index, e.purpose = 'eval', "
             "loss_weight > 0, "
             f"md5_number(array_to_string(hashes, '') || chr(3) || coalesce({spelled_json('tools')}, '')), "
             "md5_number(completion->>'$') AS answered, "
-            f"coalesce(md5_number({spelled_json('action')}), answered) FROM {_PROMPTS} AS s "
+            f"coalesce(md5_number({spelled_json('action')}), answered) FROM {prompts} AS s "
             "JOIN (SELECT episode_id, purpose FROM episodes) AS e USING (episode_id)"
         )
         if signing is not None:
@@ -399,7 +403,8 @@ def _read(derivation: Derivation, steps: str, *, with_texts: bool) -> None:
     """Create the table `_PART`: steps whose messages are hashes, so that long prompts are cheap."""
     is_system = 'contains(t, \'"role":"system"\')'  # a quotation mark inside a text is another character
     hashed = f"CASE WHEN {is_system} THEN '{_SYSTEM}' ELSE '{_OTHER}' END || md5(t)"
-    derivation.connection.execute(f"DROP TABLE IF EXISTS {_PART}")  # before: one part at a time in memory
+    for table in (_PART, _PROMPTS):  # before: one part at a time in memory
+        derivation.connection.execute(f"DROP TABLE IF EXISTS {table}")
     derivation.connection.execute(
         f"CREATE TEMP TABLE {_PART} AS SELECT * {'' if with_texts else 'EXCLUDE texts'} REPLACE ("
         "CASE WHEN messages IS NOT NULL THEN to_json(hashes[:-2]) END AS messages, "

@@ -28,7 +28,7 @@ class Stored(NamedTuple):
     kept: int
     """Kept from the forward pass until the gradient is computed."""
     in_layer: int
-    """More while a layer's gradients are computed: those of its widest states, and what is computed again."""
+    """Added while a layer's gradients are computed: those of its widest states, and what is computed again."""
 
 
 class Sizes(NamedTuple):
@@ -116,7 +116,8 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
     config = _config(base)
     try:
         with torch.device("meta"):
-            model = transformers.AutoModelForCausalLM.from_config(config)
+            # counted in 32 bits, whatever the model's own precision is
+            model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
             if recipe.lora is not None:
                 # DoRA would read the weights, and adds one weight per output of a layer
                 plain = recipe.lora.model_copy(update={"use_dora": False, "adapter": ""})
@@ -151,11 +152,9 @@ def can_share(config: Any) -> bool:
 
 def least_memory(recipe: LocalRecipe, sizes: Sizes) -> int:
     """Return the bytes of weights, gradients and optimizer state, which do not depend on the batch."""
-    per_weight = _n_bytes(recipe)
+    per_weight = 2 if precision(recipe) == "bf16" else 4
     # adapters have 32 bits per weight, and so does a model whose weights are all trained
     per_trained = 4 + 4 + (8 if recipe.optim.startswith("adam") else 2 if "8bit" in recipe.optim else 0)
-    if recipe.lora is None and per_weight < 4:
-        per_trained += per_weight  # the copies with which it computes
     n_frozen = sizes.n_weights - sizes.n_trainable
     n_exact = n_frozen
     if recipe.load_in is not None:
@@ -205,17 +204,17 @@ def _stored(model: Any, recipe: LocalRecipe) -> Stored | None:
             model.enable_input_require_grads()
             kept, again = _n_stored(model, recipe), kept / config.num_hidden_layers
         n_inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    except (AttributeError, RuntimeError, TypeError, ValueError):  # asks for values, or has other names
-        return None
-    # the gradients of what is multiplied, of the activation and of their product
-    return Stored(round(kept), round(again + 3 * n_inner * _n_bytes(recipe)))
+        # the gradients of what is multiplied, of the activation and of their product
+        return Stored(round(kept), round(again + 3 * n_inner * _n_bytes(recipe)))
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return None  # its code asks for values, or its configuration has other names
 
 
 def _n_stored(model: Any, recipe: LocalRecipe) -> float:
     """Count what a forward pass stores of a token, in the precision of a training.
 
-    A norm computes in 32 bits. Kernels of liger and compiled layers store of norms and activations the input
-    alone (Hsu et al. 2024, "Liger kernel", section 3.2).
+    A norm computes in 32 bits. Kernels of liger and compiled layers store only the input of a norm or an
+    activation (Hsu et al. 2024, "Liger kernel", section 3.2).
     """
     torch = need("torch", extra="local")
     is_fused = recipe.use_liger_kernel or recipe.torch_compile
@@ -227,7 +226,7 @@ def _n_stored(model: Any, recipe: LocalRecipe) -> float:
         storage = tensor.untyped_storage()
         if not within or (is_fused and storage._cdata == within[-1]):
             stored.setdefault(storage._cdata, (storage, share))  # kept, so that no other one gets its address
-        elif not is_fused:
+        elif not is_fused and storage._cdata not in weights:
             stored[storage._cdata] = (storage, 1.0)
         return tensor
 
@@ -243,6 +242,7 @@ def _n_stored(model: Any, recipe: LocalRecipe) -> float:
     for parameter in model.parameters():
         storage = parameter.untyped_storage()
         stored[storage._cdata] = (storage, 0.0)
+    weights = set(stored)
     hooks = [
         hook
         for name, module in model.named_modules()
@@ -262,7 +262,7 @@ def _n_stored(model: Any, recipe: LocalRecipe) -> float:
 
 
 def _is_norm(module: Any) -> bool:
-    return type(module).__name__.endswith("RMSNorm")
+    return type(module).__name__.endswith(("RMSNorm", "LayerNorm"))
 
 
 def _positions(config: Any) -> int | None:
