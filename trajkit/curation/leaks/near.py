@@ -237,8 +237,8 @@ def _standing(derivation: Derivation, threshold: float) -> pa.Table:
             break
         derivation.connection.register("trajkit_near_gone", pa.table({"number": gone}))
         run(
-            f"CREATE OR REPLACE TEMP TABLE {_LOST} AS SELECT bucket FROM (SELECT bucket, min(number) AS number "
-            f"FROM {_BANDS} GROUP BY bucket) SEMI JOIN trajkit_near_gone USING (number)"
+            f"CREATE OR REPLACE TEMP TABLE {_LOST} AS SELECT bucket FROM (SELECT bucket, min(number) AS "
+            f"number FROM {_BANDS} GROUP BY bucket) SEMI JOIN trajkit_near_gone USING (number)"
         )
         run(f"DELETE FROM {_BANDS} WHERE number IN (SELECT number FROM trajkit_near_gone)")
         derivation.connection.unregister("trajkit_near_gone")

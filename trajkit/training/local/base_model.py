@@ -28,7 +28,7 @@ class Stored(NamedTuple):
     kept: int
     """Kept from the forward pass until the gradient is computed."""
     in_layer: int
-    """Added while a layer's gradients are computed: those of its widest states, and what is computed again."""
+    """Added for the gradients of a layer: those of its widest states, and what is computed again for them."""
 
 
 class Sizes(NamedTuple):
