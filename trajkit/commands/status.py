@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajkit._core.output.console import Cell, count, result_text, table_text, talk
 from trajkit._core.output.result import Result
+from trajkit.errors import ServiceError
 
 if TYPE_CHECKING:
     from trajkit.stack.state import LocalStack
@@ -70,4 +71,10 @@ def status() -> Status:
     stack = read_state()
     if stack is None or not stack.clickhouse.is_running:
         return Status(stack)
-    return Status(stack, is_up=True, rows=row_counts(stack))
+    try:
+        return Status(stack, is_up=True, rows=row_counts(stack))
+    except ServiceError:
+        again = read_state()
+        if again is not None and again.clickhouse.is_running:
+            raise
+        return Status(again)  # it ended while it was asked
