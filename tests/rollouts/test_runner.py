@@ -287,9 +287,9 @@ def test_an_episode_that_takes_too_long_is_an_error_whoever_takes_the_time(world
 
     for task, policy in (("slow", None), ("endless", Slow("on"))):
         began = time.monotonic()
-        (one,) = world(task, policy, seeds="0:1", episode_timeout_s=0.1)
-        assert one.fault == Fault(FaultKind.EPISODE_TIMEOUT, "not finished after 0.1 s")
-        assert (one.metrics, 0 < len(one.steps) < 12) == ({}, True)  # fewer on a busy machine
+        (one,) = world(task, policy, seeds="0:1", episode_timeout_s=0.5)
+        assert one.fault == Fault(FaultKind.EPISODE_TIMEOUT, "not finished after 0.5 s")
+        assert (one.metrics, 2 < len(one.steps) < 60) == ({}, True)  # of 50; few on a busy machine
         assert time.monotonic() - began < 30
 
 
