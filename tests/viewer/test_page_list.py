@@ -70,6 +70,33 @@ def test_chips_filter_count_and_stand_in_the_address(visit: Any) -> None:
 _IS_AT = "place => location.hash === place"
 
 
+def test_two_clicks_in_a_row_both_count(visit: Any) -> None:
+    with visit("#/?task=goto&variant=before") as found:
+        page = found.page
+        page.evaluate("""() => {
+            for (const label of ["task: goto", "variant: before"])
+                document.querySelector(`[aria-label='take away: ${label}']`).click();
+        }""")
+        _wait_total(page, f"{N_ALL} episodes")
+    assert found.said == []
+
+
+def test_an_answer_in_the_middle_of_a_click_does_not_lose_it(visit: Any) -> None:
+    with visit() as found:
+        page = found.page
+        place = page.locator("[data-chip='task=goto'] .chip-name")
+        place.hover()
+        page.mouse.down()
+        page.get_by_label("Search").evaluate(
+            "box => { box.value = 'green key'; box.dispatchEvent(new Event('change')); }"
+        )
+        _wait_total(page, f"12 of {N_ALL} episodes")
+        page.mouse.up()
+        page.wait_for_url(re.compile("task=goto"))
+        assert page.locator("[data-chip='task=goto']").get_attribute("aria-pressed") == "true"
+    assert found.said == []
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("place", daily(["#/", "#/charts"], 1))
 def test_what_is_chosen_before_the_answer_comes_is_chosen_as_well(visit: Any, place: str) -> None:

@@ -158,14 +158,21 @@ class Panel {
     this.#count(facets);
   }
 
+  // Chips that are there already stay, so that a press which has not ended yet still ends on its chip.
   #count(facets) {
-    const held = document.activeElement?.dataset?.chip;
-    fill(
-      this.facets,
+    const next = h(
+      "div",
+      { class: "facets" },
       Object.keys(TITLES).map((name) => this.#facet(name, this.#values(name, facets[name] ?? []))),
     );
-    if (held)
-      [...this.facets.querySelectorAll("[data-chip]")].find((chip) => chip.dataset.chip === held)?.focus();
+    const [made, shown] = [next, this.facets].map((each) => [...each.querySelectorAll("button")]);
+    if (made.map(keyOf).join() === shown.map(keyOf).join()) {
+      made.forEach((button, at) => copyChip(button, shown[at]));
+      return;
+    }
+    const held = document.activeElement?.dataset?.chip;
+    fill(this.facets, ...next.childNodes);
+    if (held) made.find((button) => button.dataset.chip === held)?.focus();
   }
 
   // Always in the same order, so that no chip leaves from under the pointer; those that none has count 0.
@@ -206,9 +213,8 @@ class Panel {
     const isOn = chosen.has(key);
     const toggle = () => {
       const next = filtersOf(this.query);
-      next.delete(name);
-      for (const other of chosen) if (other !== key) next.append(name, other);
-      if (!isOn) next.append(name, key);
+      if (next.has(name, key)) next.delete(name, key);
+      else next.append(name, key);
       this.change(next);
     };
     const mark =
@@ -227,4 +233,15 @@ class Panel {
       },
     );
   }
+}
+
+function keyOf(button) {
+  return button.dataset.chip ?? button.textContent;
+}
+
+function copyChip(from, to) {
+  if (!from.dataset.chip) return;
+  to.className = from.className;
+  to.ariaPressed = from.ariaPressed;
+  to.querySelector(".n").textContent = from.querySelector(".n").textContent;
 }

@@ -27,13 +27,13 @@ export function to(words, query) {
   return `#/${path}${rest ? `?${rest}` : ""}`;
 }
 
-// Go to a place. A step on the way (`isSmall`) is not one to come back to.
+// Go to a place. A step on the way (`isSmall`) is not one to come back to. The place is shown at once, because a
+// change of `location.hash` is told later, and a second click in between would start from the old place.
 export function go(address, isSmall = false) {
   if (address === location.hash) return;
-  if (isSmall) {
-    history.replaceState(null, "", address);
-    dispatchEvent(new HashChangeEvent("hashchange"));
-  } else location.hash = address;
+  if (isSmall) history.replaceState(null, "", address);
+  else history.pushState(null, "", address);
+  dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
 // The address of an episode, or of a step of it.
