@@ -36,6 +36,7 @@ def _services_are_forked() -> Iterator[None]:
         for name in ("stack.process", "registry.check"):
             patch.setattr(f"trajkit.{name}.subprocess", warm.forking())
         patch.setattr("trajkit.stack.local.ClickHouse", warm.with_tables())
+        patch.setattr("trajkit.store.writing.spool.connect", warm.spool_connection)
         yield
 
 

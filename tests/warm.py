@@ -34,6 +34,18 @@ MODULES = ("trajkit", "trajkit.stack.model_server", "trajkit.training.local.runn
 """What is forked of what a command starts and leaves: the model servers and the trainings."""
 
 
+def spool_connection(*, spill: Path) -> Any:
+    """A connection to the one database in which stores are written in a process: opening one takes 20 ms."""
+    return _spool_database(os.getpid()).cursor()
+
+
+@functools.cache
+def _spool_database(_process: int) -> Any:
+    from trajkit.store.engine import connect
+
+    return connect()
+
+
 def trajkit(
     arguments: Sequence[str],
     folder: Path,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from trajkit._core.settings import remember
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Message, Transition, message
@@ -221,7 +222,7 @@ def test_pairs_are_told_from_stores(store: Callable[..., None], capsys: pytest.C
     assert convert("pairs", "--to", "trl-preference", "-o", "x.jsonl", "--where", "true") == 2
 
 
-@pytest.mark.parametrize("form", ["openai-sft", "trl-prompt-completion", "together", "trl-kto"])
+@pytest.mark.parametrize("form", daily(["openai-sft", "trl-prompt-completion", "together", "trl-kto"], 2))
 def test_single_turns_and_conversations_in_one_store_are_written_together(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -179,6 +179,7 @@ def own_model(in_stack_folder: Path, tmp_path: Path) -> Iterator[Callable[[Answe
         yield start
 
 
+@pytest.mark.full
 def test_a_server_that_dies_in_the_middle_costs_no_episode_and_doubles_none(
     own_model: Callable[[Answers], list[str]],
     ask: Callable[[str], str],

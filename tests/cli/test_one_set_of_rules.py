@@ -122,7 +122,7 @@ _FORMS = [
         [(True, ()), (True, ("--tools", "from-calls")), (False, ()), (False, ("--tools", "from-calls"))], 1
     ),
 )
-@pytest.mark.parametrize("form", _FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", daily(_FORMS, 3), ids=lambda form: form.name)
 def test_validate_finds_no_error_in_what_convert_writes(
     form: SftFormat | JudgedFormat,
     is_chained: bool,

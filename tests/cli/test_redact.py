@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
@@ -84,7 +85,7 @@ def test_a_line_that_is_no_pattern_is_named_and_not_shown(
     assert "s3cret" not in printed
 
 
-@pytest.mark.parametrize("name", ["betterleaks", "gitleaks"])
+@pytest.mark.parametrize("name", daily(["betterleaks", "gitleaks"], 1))
 def test_a_scanner_on_the_path_has_the_last_word(
     store: str, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

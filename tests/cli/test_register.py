@@ -206,17 +206,20 @@ def test_a_job_without_a_model_says_why(
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        (("--function", "acts"), "nearest: act"),
-        (("--template-variant", "histo"), "nearest: history"),
-        (("--variant", "baseline"), "with other settings"),
-        (("--config", "nothing.toml"), "no configuration at nothing.toml"),
-        (("--traffic", "200%"), "a share of 2"),
-        (("--traffic", "much"), "is no share"),
-        (("--model", "x"), "both say what to register"),
-        (("-o", "settings.json"), "-o is for --emit"),
-        (("--server", "vllm"), "does not go with job tiny"),
-    ],
+    daily(
+        [
+            (("--function", "acts"), "nearest: act"),
+            (("--template-variant", "histo"), "nearest: history"),
+            (("--variant", "baseline"), "with other settings"),
+            (("--config", "nothing.toml"), "no configuration at nothing.toml"),
+            (("--traffic", "200%"), "a share of 2"),
+            (("--traffic", "much"), "is no share"),
+            (("--model", "x"), "both say what to register"),
+            (("-o", "settings.json"), "-o is for --emit"),
+            (("--server", "vllm"), "does not go with job tiny"),
+        ],
+        5,
+    ),
 )
 def test_what_cannot_be_registered_is_said(
     capsys: pytest.CaptureFixture[str], options: tuple[str, ...], words: str

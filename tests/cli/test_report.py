@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.conftest import make_played
+from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.registry.ledger import Learned, Ledger, Registration, TunedModel
 from trajkit.store.writer import write_episodes
@@ -157,7 +158,7 @@ def test_without_a_store_it_takes_the_last_evaluation_and_not_what_is_to_be_lear
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    "verb", ["select --top 1", "stats", "mask --reason invalid", "weight --scheme uniform", "split"]
+    "verb", daily(["select --top 1", "stats", "mask --reason invalid", "weight --scheme uniform", "split"], 2)
 )
 def test_verbs_that_take_the_last_store_say_which(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["select", "base", "--top", "1", "-o", "chosen"]) == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix import daily
 from tests.tiny import make_tiny
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Transition, message
@@ -108,18 +109,21 @@ def test_nobody_to_ask_is_an_error(base: str, capsys: pytest.CaptureFixture[str]
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        (("--set", "lora.rank=4"), "lora.rank"),
-        (("--set", "optimum=1"), "optimum"),
-        (("--packing", "--set", "group_by_length=true"), "packing"),
-        (("--max-length", "8"), "longer than 8 tokens"),
-        (("--val", "episodes"), "leaks"),
-        (("--set", "optim=adamm"), "no optimizer 'adamm'"),
-        (("--chat-template", "chatml"), "no token <|im_start|>"),
-        (("--report-to", "wandb"), "which is not installed"),
-        (("--best-by", "episode_return"), "needs --best-seeds"),
-        (("--best-seeds", "1:2"), "is for --best-by"),
-    ],
+    daily(
+        [
+            (("--set", "lora.rank=4"), "lora.rank"),
+            (("--set", "optimum=1"), "optimum"),
+            (("--packing", "--set", "group_by_length=true"), "packing"),
+            (("--max-length", "8"), "longer than 8 tokens"),
+            (("--val", "episodes"), "leaks"),
+            (("--set", "optim=adamm"), "no optimizer 'adamm'"),
+            (("--chat-template", "chatml"), "no token <|im_start|>"),
+            (("--report-to", "wandb"), "which is not installed"),
+            (("--best-by", "episode_return"), "needs --best-seeds"),
+            (("--best-seeds", "1:2"), "is for --best-by"),
+        ],
+        4,
+    ),
 )
 def test_what_cannot_be_trained_is_said(
     base: str, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], words: str

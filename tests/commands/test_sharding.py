@@ -110,7 +110,7 @@ def without_times(manifest: Manifest) -> tuple[Any, ...]:
     ("to", "name", "shards", "options"),
     [
         ("openai-sft", "rows.jsonl", (2, 20), {}),
-        ("openai-sft", "rows.parquet", (2,), {}),
+        pytest.param("openai-sft", "rows.parquet", (2,), {}, marks=pytest.mark.full),
         ("trl-messages", "rows.jsonl", (3,), {"tokenizer": "estimate", "max_length": 14, "overlong": "drop"}),
         pytest.param("sharegpt", "folder", (3,), {}, marks=pytest.mark.full),
     ],

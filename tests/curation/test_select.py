@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.matrix import portions
+from tests.matrix import daily, portions
 from trajkit._core.settings import remembered
 from trajkit.cli import main
 from trajkit.curation.leaks.leak import leak
@@ -73,21 +73,24 @@ def test_the_best_attempt_of_every_seed_that_is_neither_trivial_nor_hopeless(
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [
-        ({"where": "episode_return >= 0.7 and n_steps < 2"}, ["s1-2", "s2-2"]),
-        ({"where": ["task = 'goto'", "tags.number = '0'"]}, ["s0-0", "s1-0"]),
-        ({"where": "tags->>'number' = '1' and seed::text like '1%'"}, ["s1-1"]),
-        ({"where": "pass@2 = 1 and n_success = 2"}, ["s1-0", "s1-1", "s1-2"]),
-        ({"where": "best > worst and rank = n"}, ["s1-0"]),
-        ({"top": 1}, ["s0-2", "s1-2", "s2-2"]),
-        ({"top": "34%", "by": ["task"]}, ["s1-1", "s1-2", "s2-1", "s2-2", "s0-2"]),
-        ({"top": "20%", "by": ["env_id"]}, ["s2-1", "s2-2"]),
-        ({"top": 1, "by": ["variant", "task"], "where": "seed > 0"}, ["s1-0", "s1-2", "s2-0", "s2-2"]),
-        ({"best_of": 3}, ["s0-2", "s1-2", "s2-2"]),
-        ({"shortest": True, "where": "outcome = 'success'"}, ["s1-2", "s2-2"]),
-        ({"shortest": True, "by": ["tags.number"]}, ["s2-0", "s2-1", "s2-2"]),
-        ({"top": 1, "score": "total_reward"}, None),
-    ],
+    daily(
+        [
+            ({"where": "episode_return >= 0.7 and n_steps < 2"}, ["s1-2", "s2-2"]),
+            ({"where": ["task = 'goto'", "tags.number = '0'"]}, ["s0-0", "s1-0"]),
+            ({"where": "tags->>'number' = '1' and seed::text like '1%'"}, ["s1-1"]),
+            ({"where": "pass@2 = 1 and n_success = 2"}, ["s1-0", "s1-1", "s1-2"]),
+            ({"where": "best > worst and rank = n"}, ["s1-0"]),
+            ({"top": 1}, ["s0-2", "s1-2", "s2-2"]),
+            ({"top": "34%", "by": ["task"]}, ["s1-1", "s1-2", "s2-1", "s2-2", "s0-2"]),
+            ({"top": "20%", "by": ["env_id"]}, ["s2-1", "s2-2"]),
+            ({"top": 1, "by": ["variant", "task"], "where": "seed > 0"}, ["s1-0", "s1-2", "s2-0", "s2-2"]),
+            ({"best_of": 3}, ["s0-2", "s1-2", "s2-2"]),
+            ({"shortest": True, "where": "outcome = 'success'"}, ["s1-2", "s2-2"]),
+            ({"shortest": True, "by": ["tags.number"]}, ["s2-0", "s2-1", "s2-2"]),
+            ({"top": 1, "score": "total_reward"}, None),
+        ],
+        8,
+    ),
 )
 def test_each_way_to_choose(
     seeds: Store, chosen: Callable[..., list[str]], options: dict[str, Any], expected: list[str] | None

@@ -132,7 +132,7 @@ def same(one: dict[str, Manifest], other: dict[str, Manifest]) -> None:
 
 
 @pytest.mark.parametrize("n_shards", [3, pytest.param((1, 2, 5), marks=pytest.mark.full)], ids=str)
-@pytest.mark.parametrize("verb", daily(VERBS, {"score", "redact", "split", "near"}))
+@pytest.mark.parametrize("verb", daily(VERBS, {"redact", "near"}))
 def test_a_store_is_the_same_in_any_number_of_shards(
     verb: str, n_shards: int | tuple[int, ...], tmp_path: Path
 ) -> None:
@@ -145,6 +145,7 @@ def test_a_store_is_the_same_in_any_number_of_shards(
         assert not list(folder.glob(".*"))  # nothing is left of the jobs
 
 
+@pytest.mark.full
 def test_merge_and_leak_are_the_same_in_any_number_of_shards(scored: Path, tmp_path: Path) -> None:
     def both(folder: Path, engine: Engine | None) -> dict[str, Manifest]:
         merge([scored, SAMPLE], folder / "merged", prefer="first", engine=engine)
@@ -191,7 +192,8 @@ def test_a_job_that_was_stopped_continues(tmp_path: Path) -> None:
 # -- redact --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_parts", [3, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 20))])
+@pytest.mark.full
+@pytest.mark.parametrize("n_parts", [1, 3, 20])
 def test_placeholders_are_numbered_over_all_parts(n_parts: int, tmp_path: Path) -> None:
     """Also after earlier placeholders, and where a pattern matches text beside some placeholder only."""
     file = tmp_path / "patterns"

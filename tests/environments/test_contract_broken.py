@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.environments import typed_environment
 from trajkit.environments.contract import Check, Status, Trial, check, checks_of
 from trajkit.errors import MissingExtra
@@ -151,7 +152,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("how", daily(BROKEN, 8))
 def test_a_broken_promise_is_found_and_named(module: Callable[[str], str], how: str) -> None:
     body, name, message = BROKEN[how]
     found = findings(module("class Mine(Steps):\n" + textwrap.indent(body, "    ")) + ":Mine")
@@ -194,7 +195,7 @@ WORRYING = {
 }
 
 
-@pytest.mark.parametrize("how", WORRYING)
+@pytest.mark.parametrize("how", daily(WORRYING, 3))
 def test_what_may_be_meant_is_a_warning(module: Callable[[str], str], how: str) -> None:
     body, name, message = WORRYING[how]
     found = findings(module("class Mine(Steps):\n" + textwrap.indent(body, "    ")) + ":Mine")

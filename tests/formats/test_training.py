@@ -16,7 +16,7 @@ from tests.formats import exchange
 from tests.formats.contract import check_row
 from tests.formats.exchange import result
 from tests.formats.exchange import say as said
-from tests.matrix import examples
+from tests.matrix import daily, examples
 from trajkit.formats import format_named, known
 from trajkit.formats.base import (
     Example,
@@ -63,7 +63,7 @@ def problems(name: str, example: Example) -> list[str]:
 
 
 @examples(30, 120)
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", daily(FORMATS, 4), ids=lambda form: form.name)
 def test_a_row_says_all_but_what_its_losses_name(
     form: SftFormat,
     n_examples: int,
@@ -89,7 +89,7 @@ def test_a_call_that_is_not_the_models_is_kept_or_refused(
 
 
 @examples(15, 80)
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", daily(FORMATS, 3), ids=lambda form: form.name)
 @pytest.mark.parametrize("unit", list(Unit))
 def test_columns_give_the_bytes_that_python_writes(
     form: SftFormat,

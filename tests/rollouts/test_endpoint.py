@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from tests.matrix import daily
 from trajkit.errors import RequestError
 from trajkit.rollouts.endpoints.endpoint import OPENAI_URL, Completed, Endpoint, Refused
 from trajkit.rollouts.endpoints.fault import fault_of_status, said_in
@@ -193,7 +194,7 @@ def test_the_servers_words_are_found_wherever_it_puts_them(body, words):
         b'{"choices": [{"message": {"content": "a"}}], "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
 )
-@pytest.mark.parametrize("kind", ["application/json", "text/html"])
+@pytest.mark.parametrize("kind", daily(["application/json", "text/html"], 1))
 def test_what_is_no_completion_is_unreadable(body, kind):
     with serve(lambda asked, n: Reply(body, headers={"Content-Type": kind})) as server:
         fault = fault_of(server.url).fault

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.matrix import daily
 from trajkit.rollouts.prompts.fitting import fits
 
 ACTION = {
@@ -33,7 +34,7 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize("schema", daily(SCHEMAS, 3))
 @given(value=VALUES)
 def test_it_says_what_jsonschema_says(schema: dict[str, Any], value: Any) -> None:
     assert fits(value, schema) == jsonschema.Draft202012Validator(schema).is_valid(value)

@@ -141,6 +141,7 @@ def test_a_gateway_that_dies_in_the_middle_of_many_requests_and_comes_back_loses
     assert set(n_lost) <= {FaultKind.CONNECTION, FaultKind.UNREADABLE, FaultKind.SERVER}
 
 
+@pytest.mark.full
 def test_a_gateway_that_dies_and_stays_away_ends_the_run_and_the_same_command_goes_on(
     elsewhere, monkeypatch, capsys
 ) -> None:

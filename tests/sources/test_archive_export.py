@@ -127,6 +127,7 @@ def test_an_export_from_an_archive_is_that_from_its_database(
     verify_store(open_store(tmp_path / "archive"), deep=True)
 
 
+@pytest.mark.full
 def test_an_archive_at_an_address_is_read_as_one_in_a_folder(
     archives: dict[str, Path], whole: dict[str, Whole], tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.errors import RequestError
 from trajkit.schema import Episode, Message, TextBlock, ToolCallBlock, ToolResultBlock
 from trajkit.sources.catalog import source_named
@@ -271,7 +272,7 @@ def places_in(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [place, *below] if place else below
 
 
-@pytest.mark.parametrize("source", FILES)
+@pytest.mark.parametrize("source", daily(FILES, 4))
 def test_a_value_of_another_type_is_a_problem_and_no_crash(tmp_path: Path, source: str) -> None:
     path = DATA / FILES[source]
     is_lines = path.suffix == ".jsonl"

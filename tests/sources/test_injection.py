@@ -111,7 +111,7 @@ def folder(named: Named, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return tmp_path
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", daily(CASES, 1))
 def test_a_name_matches_itself_and_nothing_else(
     folder: Path, named: Named, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

@@ -233,6 +233,7 @@ def kept(run: Any, **options: Any) -> list[str]:
     return sorted(run(**options)[1])
 
 
+@pytest.mark.full
 def test_the_first_are_the_oldest_unless_an_order_says_otherwise(rows: Any, run: Any) -> None:
     made = [rows.episode(value, n_steps=n) for value, n in ((0.5, 3), (None, 1), (0.9, 2), (0.5, 1))]
     assert kept(run, limit=2) == made[:2]

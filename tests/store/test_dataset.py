@@ -22,18 +22,21 @@ def seeds(dataset: Dataset) -> list[int | None]:
 
 @pytest.mark.parametrize(
     ("expression", "expected"),
-    [
-        ("episode_return >= 0.7", [7, 8, 9]),
-        ("episode_return >= 0.7 and n_steps < 10", [7, 8]),
-        ("metrics.episode_return < 0.2", [0, 1]),
-        ("ok", [5, 6, 7, 8, 9]),
-        ("task = 'open' and not ok", [1, 3]),
-        ("tags->>'level' = '2'", [2, 5, 8]),
-        ("tags.level = '2'", [2, 5, 8]),
-        ("0.2 < episode_return < 0.5", [3, 4]),
-        ("total_reward > 0", []),
-        ("not total_reward > 0", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
-    ],
+    daily(
+        [
+            ("episode_return >= 0.7", [7, 8, 9]),
+            ("episode_return >= 0.7 and n_steps < 10", [7, 8]),
+            ("metrics.episode_return < 0.2", [0, 1]),
+            ("ok", [5, 6, 7, 8, 9]),
+            ("task = 'open' and not ok", [1, 3]),
+            ("tags->>'level' = '2'", [2, 5, 8]),
+            ("tags.level = '2'", [2, 5, 8]),
+            ("0.2 < episode_return < 0.5", [3, 4]),
+            ("total_reward > 0", []),
+            ("not total_reward > 0", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ],
+        6,
+    ),
 )
 def test_where_keeps_what_is_true(ten: Store, expression: str, expected: list[int]) -> None:
     assert seeds(Dataset(ten).where(expression)) == expected
@@ -64,21 +67,24 @@ def test_a_misspelt_column_is_told_at_once_with_the_nearest(ten: Store, verb: st
 
 @pytest.mark.parametrize(
     "expression",
-    [
-        "(select count(*) from read_text('/etc/passwd')) > 0",
-        "(with x as (copy (select 1) to 'x.csv') select true)",
-        "true; drop view steps",
-        "count(*) > 1",
-        "",
-        "seed in (select seed from episodes where seed > 8)",
-        "seed = 3 -- and more",
-        "n_steps",
-        "(select error(string_agg(t::varchar, '|')) from 'OUTSIDE' t) is null",
-        "exists(from 'OUTSIDE')",
-        "error('x')",
-        "getenv('HOME') = ''",
-        "current_setting('threads') = 1",
-    ],
+    daily(
+        [
+            "(select count(*) from read_text('/etc/passwd')) > 0",
+            "(with x as (copy (select 1) to 'x.csv') select true)",
+            "true; drop view steps",
+            "count(*) > 1",
+            "",
+            "seed in (select seed from episodes where seed > 8)",
+            "seed = 3 -- and more",
+            "n_steps",
+            "(select error(string_agg(t::varchar, '|')) from 'OUTSIDE' t) is null",
+            "exists(from 'OUTSIDE')",
+            "error('x')",
+            "getenv('HOME') = ''",
+            "current_setting('threads') = 1",
+        ],
+        7,
+    ),
 )
 def test_an_expression_only_reads_the_store(ten: Store, expression: str) -> None:
     outside = ten.path.parent / "other.json"

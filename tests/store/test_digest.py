@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.matrix import portions
+from tests.matrix import daily, portions
 from trajkit.schema import Episode, Metric
 from trajkit.store.arrow import rows_of
 from trajkit.store.dataset import open_dataset
@@ -198,14 +198,17 @@ def test_what_only_one_source_knows_of_a_step_is_not_content(
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"seed": 8},
-        {"seed": None},
-        {"task": ""},
-        {"tags": {"a": ""}},
-        {"metrics": {}},
-        {"metrics": {"episode_return": 0.8}},
-    ],
+    daily(
+        [
+            {"seed": 8},
+            {"seed": None},
+            {"task": ""},
+            {"tags": {"a": ""}},
+            {"metrics": {}},
+            {"metrics": {"episode_return": 0.8}},
+        ],
+        3,
+    ),
 )
 def test_content_changes_the_digest(
     tmp_path: Path, episode: Callable[..., Episode], change: dict[str, Any]

@@ -253,17 +253,13 @@ class StoreWriter:
         """Check the written parts, and return their digest."""
         connection.execute(f"SET memory_limit = '{CHECKING_MEMORY}'")
         connection.execute("SET parquet_metadata_cache = true")
-        connection.execute("CREATE SCHEMA written")
-        connection.execute("SET schema = 'written'")
         for table in ORDER:
             if not any(part.path.startswith(f"{table}/") for part in self._parts):
                 self._write(table, 0, (), even_if_empty=True)
             paths = [folder / part.path for part in self._parts if part.path.startswith(f"{table}/")]
-            connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {scan(paths)}")
+            connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {scan(paths)}")
         check(connection, self._metrics)
-        digest = store_digest(connection, "episodes")
-        connection.execute("DROP SCHEMA written CASCADE")
-        return digest
+        return store_digest(connection, "episodes")
 
     def _manifest(self, digest: str, lineage: Sequence[LineageEntry]) -> Manifest:
         rows = dict.fromkeys(ORDER, 0)

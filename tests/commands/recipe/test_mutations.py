@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from tests.sources.files.test_mutations import changed
 from trajkit.cli.main import run
 from trajkit.commands.recipe.yaml_text import read_yaml, write_yaml
@@ -76,7 +77,7 @@ def written(document: dict[str, Any]) -> bytes:
         return repr(document).encode("utf-8", "surrogatepass")
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("recipe", daily(RECIPES, 3), ids=lambda path: path.stem)
 def test_a_mangled_recipe_has_a_plan_or_an_error(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

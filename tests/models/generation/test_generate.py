@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from trajkit._core.samples import model_path
 from trajkit.errors import RequestError
 from trajkit.models.generation import model as models
@@ -48,7 +49,7 @@ def by_transformers(
     return new
 
 
-@pytest.mark.parametrize("name", ["base", "one"])
+@pytest.mark.parametrize("name", daily(["base", "one"], 1))
 def test_the_likeliest_answer_is_the_one_of_transformers(
     fresh: LocalModel, adapters: dict[str, str], name: str
 ) -> None:

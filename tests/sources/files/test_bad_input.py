@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.formats.test_atif import ASKS, DONE, USER, document
+from tests.matrix import daily
 from trajkit.formats.reading.document import BadDocument
 from trajkit.sources.files import documents as documents_module
 from trajkit.sources.files import found, logs, texts
@@ -49,7 +50,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("kind", daily(BAD, 8))
 def test_each_kind_of_bad_line_is_counted_under_its_name(kind, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\n".join([LINE, BAD[kind], LINE, b""]))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.formats.exchange import conversation, whole
+from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.formats import format_named
 from trajkit.formats.base import json_line
@@ -56,7 +57,7 @@ def test_the_same_files_give_the_same_store(capsys):
     assert open_dataset("one").store.manifest.digest == open_dataset("two").store.manifest.digest
 
 
-@pytest.mark.parametrize("name", ["atif", "adp", "sts", "hf-messages"])
+@pytest.mark.parametrize("name", daily(["atif", "adp", "sts", "hf-messages"], 2))
 def test_what_trajkit_wrote_gives_the_very_store_that_it_was_written_from(name, capsys):
     form = format_named(name)
     for episode in (whole(), conversation(episode_id="e2", source="other")):

@@ -82,7 +82,7 @@ def test_a_link_to_a_folder_is_not_followed_and_counted(
 
 
 @pytest.mark.parametrize(
-    "place", ["agent/trajectory.json", "agent", "verifier/reward.txt", "verifier", "result.json"]
+    "place", daily(["agent/trajectory.json", "agent", "verifier/reward.txt", "verifier", "result.json"], 3)
 )
 def test_a_link_out_of_a_job_of_harbor_is_refused(
     place: str, outside: Path, given: Path, capfd: pytest.CaptureFixture[str]

@@ -25,6 +25,7 @@ from tests.formats.exchange import conversation, whole
 from tests.formats.test_atif import ASKS, DONE, USER, document
 from tests.formats.test_fuzz import DEEP
 from tests.formats.test_inspect import LOG, SAMPLE
+from tests.matrix import daily
 from tests.sources.files.test_dialects import ANSWERED, ASKED, PREFERENCES, part
 from tests.sources.files.test_jobs import trial
 from trajkit.cli.main import run
@@ -157,7 +158,7 @@ def attempt(path: Path, *options: str) -> None:
     shutil.rmtree(goal, ignore_errors=True)
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", daily(DOCUMENTS, 5))
 def test_documents_with_other_values_are_read_or_named(name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     for seed in range(FACTOR):

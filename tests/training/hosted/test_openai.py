@@ -392,22 +392,25 @@ def test_a_dry_run_needs_no_key_and_sends_nothing(
 
 @pytest.mark.parametrize(
     ("options", "train", "words"),
-    [
-        (("--model", "gpt-99"), "episodes", "no model 'gpt-99'"),
-        (("--n-epochs", "99"), "episodes", "n_epochs='99'"),
-        (("--suffix", "x" * 65), "episodes", "suffix="),
-        (("--set", "model=x"), "episodes", "model is not an option"),
-        ((), "few", "gives 6 rows, and openai wants at least 10"),
-        (("--max-length", "3"), "episodes", "the answer is cut off"),
-        ((), "two", "which is tuned?"),
-        (("--train-function", "walk"), "two", "functions: act, plan"),
-        (("--val", "episodes"), "episodes", "leak"),
-        (
-            ("--profile", "azure", "--base-url", "https://me:secret@a.openai.azure.com"),
-            "episodes",
-            "password",
-        ),
-    ],
+    daily(
+        [
+            (("--model", "gpt-99"), "episodes", "no model 'gpt-99'"),
+            (("--n-epochs", "99"), "episodes", "n_epochs='99'"),
+            (("--suffix", "x" * 65), "episodes", "suffix="),
+            (("--set", "model=x"), "episodes", "model is not an option"),
+            ((), "few", "gives 6 rows, and openai wants at least 10"),
+            (("--max-length", "3"), "episodes", "the answer is cut off"),
+            ((), "two", "which is tuned?"),
+            (("--train-function", "walk"), "two", "functions: act, plan"),
+            (("--val", "episodes"), "episodes", "leak"),
+            (
+                ("--profile", "azure", "--base-url", "https://me:secret@a.openai.azure.com"),
+                "episodes",
+                "password",
+            ),
+        ],
+        5,
+    ),
 )
 def test_what_cannot_be_tuned_is_said_before_anything_is_sent(
     service: FakeOpenAI,

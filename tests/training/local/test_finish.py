@@ -135,6 +135,7 @@ def test_tensorboard_has_every_loss(done: tuple[Runs, Prepared]) -> None:
     ]
 
 
+@pytest.mark.full
 def test_what_does_not_change_the_model_makes_no_other_job(
     done: tuple[Runs, Prepared], base: str, stores: Path, tmp_path: Path
 ) -> None:

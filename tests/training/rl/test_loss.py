@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.matrix import daily
 from tests.tiny import make_tiny
 from trajkit.training.rl.loss import StepRow, collate, correction, policy_loss, scored
 from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
@@ -106,7 +107,7 @@ def tokenizer(folder: Path) -> Any:
     return made
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "cispo"])
+@pytest.mark.parametrize("loss_type", daily(["grpo", "bnpo", "dr_grpo", "cispo"], 2))
 def test_the_loss_and_its_gradient_are_those_of_trl(model: Any, tmp_path: Path, loss_type: str) -> None:
     import torch
 

@@ -61,26 +61,29 @@ def test_an_imported_trace_has_nulls_and_no_zeros(client: Any) -> None:
 
 @pytest.mark.parametrize(
     ("words", "condition"),
-    [
-        ({"task": "goto"}, "task = 'goto'"),
-        ({"outcome": ["success", "failure"], "purpose": "eval"}, "purpose = 'eval'"),
-        (
-            {"metric__episode_return__min": 0.3, "metric__episode_return__max": 0.7},
-            "episode_return between 0.3 and 0.7",
-        ),
-        ({"metric__ok__min": 1}, "ok"),
-        ({"n_steps__max": 4}, "n_steps <= 4"),
-        ({"q": "BLUE go"}, "origin->>'mission' like '%blue%'"),
-        ({"q": "ep-3"}, "episode_id = 'ep-3'"),
-        (
-            {"where": "episode_return > 0.5 and tags.level = '0'"},
-            "episode_return > 0.5 and tags->>'level' = '0'",
-        ),
-        (
-            {"where": "task == 'open' or seed < 2", "outcome": "failure"},
-            "(task = 'open' or seed < 2) and not ok",
-        ),
-    ],
+    daily(
+        [
+            ({"task": "goto"}, "task = 'goto'"),
+            ({"outcome": ["success", "failure"], "purpose": "eval"}, "purpose = 'eval'"),
+            (
+                {"metric__episode_return__min": 0.3, "metric__episode_return__max": 0.7},
+                "episode_return between 0.3 and 0.7",
+            ),
+            ({"metric__ok__min": 1}, "ok"),
+            ({"n_steps__max": 4}, "n_steps <= 4"),
+            ({"q": "BLUE go"}, "origin->>'mission' like '%blue%'"),
+            ({"q": "ep-3"}, "episode_id = 'ep-3'"),
+            (
+                {"where": "episode_return > 0.5 and tags.level = '0'"},
+                "episode_return > 0.5 and tags->>'level' = '0'",
+            ),
+            (
+                {"where": "task == 'open' or seed < 2", "outcome": "failure"},
+                "(task = 'open' or seed < 2) and not ok",
+            ),
+        ],
+        5,
+    ),
 )
 def test_filters_choose_what_a_query_of_the_dataset_chooses(
     client: Any, ten_store: Path, words: dict[str, Any], condition: str

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.commands.view import view
 from trajkit.errors import QueryError, RequestError, StackError
@@ -36,7 +37,7 @@ def served(tmp_path: Path, ten_store: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", daily([signal.SIGTERM, signal.SIGINT], 1))
 def test_the_command_serves_until_a_signal_and_ends_well(
     served: subprocess.Popen[str], number: signal.Signals
 ) -> None:
