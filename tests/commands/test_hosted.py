@@ -40,6 +40,7 @@ def test_nothing_is_sent_or_kept_before_a_yes(openai):
     assert trajkit.jobs_list() == []
 
 
+@pytest.mark.full
 def test_a_job_is_created_once_and_followed_under_a_loop(openai):
     async def cell():
         return trajkit.sft_openai(model=MODEL, train="episodes", n_epochs=2, name="tuned", yes=True)

@@ -93,7 +93,7 @@ MORE = {
 """Other ways of the same commands, before a release."""
 
 
-@pytest.mark.parametrize("name", daily([*COMMANDS, *MORE], len(COMMANDS)))
+@pytest.mark.parametrize("name", daily([*COMMANDS, *MORE], {"score", "leak train", "export"}))
 def test_a_command_is_carried_out_again(name: str, capsys: Any) -> None:
     assert run(shlex.split({**COMMANDS, **MORE}[name].replace("ALL", "stores/all"))) == 0
     made = sorted(path.parent for path in Path().rglob("manifest.json") if path.parts[0] != "stores")

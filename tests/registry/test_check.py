@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.errors import ConfigError
 from trajkit.registry.change import changed_files
 from trajkit.registry.check import check_loads
@@ -65,13 +66,20 @@ type = "{type}"
 
 @pytest.mark.parametrize(
     ("kind", "rest", "given"),
-    [
-        ("openai", 'model_name = "x"\napi_key_location = "env::lower_case_key"', ("lower_case_key",)),
-        ("openai", 'model_name = "x"\napi_key_location = "path::/nowhere/key"', ()),
-        ("anthropic", 'model_name = "x"', ("ANTHROPIC_API_KEY",)),
-        ("azure", 'deployment_id = "x"\nendpoint = "env::SOME_ENDPOINT"', ("AZURE_API_KEY", "SOME_ENDPOINT")),
-        ("gcp_vertex_gemini", 'model_id = "x"\nlocation = "us"\nproject_id = "p"', ()),
-    ],
+    daily(
+        [
+            ("openai", 'model_name = "x"\napi_key_location = "env::lower_case_key"', ("lower_case_key",)),
+            ("openai", 'model_name = "x"\napi_key_location = "path::/nowhere/key"', ()),
+            ("anthropic", 'model_name = "x"', ("ANTHROPIC_API_KEY",)),
+            (
+                "azure",
+                'deployment_id = "x"\nendpoint = "env::SOME_ENDPOINT"',
+                ("AZURE_API_KEY", "SOME_ENDPOINT"),
+            ),
+            ("gcp_vertex_gemini", 'model_id = "x"\nlocation = "us"\nproject_id = "p"', ()),
+        ],
+        2,
+    ),
 )
 def test_credentials_of_every_kind_may_be_missing_here(
     config: Path, monkeypatch: pytest.MonkeyPatch, kind: str, rest: str, given: tuple[str, ...]

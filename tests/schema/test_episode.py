@@ -69,14 +69,9 @@ def test_an_append_only_conversation_is_kept_and_a_rewritten_prompt_is_not(say):
 
 @given(st.data())
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_json_and_back_is_the_identity(whole_episodes, data):
+def test_any_episode_comes_back_from_json_and_its_full_prompts_end_with_what_is_new(whole_episodes, data):
     episode = data.draw(whole_episodes)
     assert Episode.model_validate_json(episode.model_dump_json()) == episode
-
-
-@given(st.data())
-def test_full_prompts_put_what_was_kept_before_what_is_new(whole_episodes, data):
-    episode = data.draw(whole_episodes)
     for step, prompt in zip(episode.steps, episode.prompts(), strict=True):
         assert (prompt is None) == (step.messages is None)
         if prompt is not None:

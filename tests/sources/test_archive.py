@@ -687,6 +687,7 @@ def sent(s3: Proxy) -> list[str]:
     return ["/".join(path.split("/")[-2:]) for path in puts]
 
 
+@pytest.mark.full
 def test_an_archive_at_an_address_is_made_and_updated_as_in_a_folder(
     rows: Any, url: str, bring: Any, address: Address, s3: Proxy, tmp_path: Path
 ) -> None:

@@ -269,6 +269,7 @@ def _comparable(name: str, rows: list[str]) -> list[Any]:
     return values
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "level", [0, *(pytest.param(level, marks=pytest.mark.full) for level in (5, 24, 43))]
 )

@@ -329,6 +329,7 @@ def test_a_head_that_cannot_be_read_spoils_every_prompt_that_repeats_it(rows: An
     assert [len(step.input["messages"]) for step in spoilt.steps] == [1, 3, 5, 7]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("was", daily(["question 0", "answer 1"], 1))
 @pytest.mark.parametrize("becomes", [r"'\xff'", pytest.param("'\"'", marks=pytest.mark.full)])
 @pytest.mark.parametrize(

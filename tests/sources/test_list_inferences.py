@@ -356,6 +356,7 @@ def targets(world: World, name: str) -> set[str]:
     return {row["id"] for row in steps if measured & {row["id"], row["episode_id"]}}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "leaf",
     [

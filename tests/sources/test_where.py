@@ -170,6 +170,7 @@ def steps(run: Any, **options: Any) -> dict[str, list[str | None]]:
     }
 
 
+@pytest.mark.full
 def test_a_condition_on_steps_chooses_steps(rows: Any, run: Any) -> None:
     episode_id, other = rows.id(), rows.episode(None)
     made = [rows.json_step(episode_id, tags={"k": str(n)}, variant="ab"[n % 2]) for n in range(4)]

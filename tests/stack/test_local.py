@@ -42,6 +42,7 @@ def processes_below(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.full
 def test_up_again_down_and_up_on_the_same_data(folder: Path) -> None:
     said: list[str] = []
     first = start_stack(recipe_config(), folder=folder, say=said.append)

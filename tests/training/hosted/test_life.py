@@ -120,6 +120,7 @@ def job(running: Running, tmp_path: Path) -> Ready:
     return running.prepared.copied(tmp_path / "runs")
 
 
+@pytest.mark.full
 def test_it_is_a_service(running: Running) -> None:
     assert isinstance(running.service, Service)
 

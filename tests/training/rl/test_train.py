@@ -250,6 +250,7 @@ def test_a_loss_that_is_no_number_ends_the_training_and_names_the_step(
         run(play=NOT_MEASURED)
 
 
+@pytest.mark.full
 def test_attempts_that_all_do_equally_well_teach_nothing(run: Run) -> None:
     kind = PLAY.model_copy(update={"env_settings": {"is_kind": "true"}, "eval_seeds": ""})
     with pytest.raises(TrainingError, match=r"in 5 iterations up to 5 all attempts .* same return \(1\)"):
