@@ -1,21 +1,26 @@
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.matrix import portions
 from trajkit.schema import Episode, Message, Transition, message
 from trajkit.store.dataset import Dataset, open_dataset
+from trajkit.store.engine import connect, literal
+from trajkit.store.layout import TABLES
 from trajkit.store.query import ask
-from trajkit.store.reader import Store
-from trajkit.store.view import full_steps
-from trajkit.store.writer import write_episodes
+from trajkit.store.reader import Store, open_store
+from trajkit.store.view import create_views, full_steps, narrow_views
+from trajkit.store.writer import StoreWriter, write_episodes
 
 
 def prompts_of(rows: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[Message, ...] | None]:
@@ -112,3 +117,38 @@ def test_full_prompts_come_for_the_chosen_episodes_only(
     store = store_of([episode("x", steps=chain, seed=1), episode("y", steps=chain, seed=2)])
     rows = Dataset(store).where("seed = 2").arrow("steps_full").read_all().to_pylist()
     assert [(row["episode_id"], len(json.loads(row["prompt"]))) for row in rows] == [("y", 1), ("y", 2)]
+
+
+@pytest.mark.parametrize("has_statistics", [True, False])
+def test_narrow_views_read_the_files_of_a_span_and_all_again(
+    tmp_path: Path, store_of: Callable[..., Store], episode: Callable[..., Episode], has_statistics: bool
+) -> None:
+    ids = ["é[1]", "*", "a", "b'b", "\U0001f511", "zz"]
+    whole = store_of([episode(name) for name in ids])
+    with (
+        connect() as connection,
+        StoreWriter(tmp_path / "parts", kind="test", metrics=whole.manifest.metrics) as writer,
+    ):
+        create_views(connection, whole)
+        for name in ids:
+            mine = {table: f"(SELECT * FROM {table} WHERE episode_id = {literal(name)})" for table in TABLES}
+            writer.add(connection, **mine)
+        writer.finish()
+    store = open_store(tmp_path / "parts")
+    for path in () if has_statistics else [*store.parts("steps"), *store.parts("episodes")]:
+        pq.write_table(pq.ParquetFile(path).read(), path, write_statistics=False)
+    with connect() as connection:
+        create_views(connection, store)
+        for lowest, highest in itertools.combinations_with_replacement(sorted(ids), 2):
+            narrow_views(connection, store, lowest, highest)
+            for table in ("episodes", "steps_full"):
+                found = connection.execute(f"SELECT DISTINCT episode_id FROM {table}").fetchall()
+                span = {name for name in ids if lowest <= name <= highest}
+                assert {name for (name,) in found} == (span if has_statistics else set(ids))
+        narrow_views(connection, store, "c", "d")  # no file has one
+        between = "SELECT count(*) FROM steps WHERE episode_id BETWEEN 'c' AND 'd'"
+        assert connection.execute(between).fetchall() == [(0,)]
+        create_views(connection, store)
+        assert connection.execute("SELECT count(*) FROM steps").fetchall() == [
+            (whole.manifest.counts.n_steps,)
+        ]

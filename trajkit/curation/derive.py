@@ -26,7 +26,7 @@ from trajkit.schema.base import JsonObject
 from trajkit.store.engine import MEMORY_LIMIT, connect, file_literal, first_line, interruptible
 from trajkit.store.reader import Store, open_store, verifying
 from trajkit.store.tally import lines_of
-from trajkit.store.view import create_views
+from trajkit.store.view import create_views, narrow_views
 from trajkit.store.writer import StoreWriter
 
 _STEPS_PER_PART = 50_000
@@ -169,11 +169,11 @@ class Derivation:
             written: What is written of them.
             kept: Relation with their `episode_id`s.
         """
-        pieces = self._pieces(kept)
         if self.engine is None:
-            for piece in pieces:
+            for piece in self._narrowed(kept):
                 written.add(writer, self.connection, piece)
             return
+        pieces = self._pieces(kept)
         for shard in shards(self.engine, self.store, self.connection, pieces, written, folder=self.folder):
             writer.copy(shard, is_linked=True)
 
@@ -204,13 +204,20 @@ class Derivation:
         """Yield the SQL to put after `SELECT … FROM steps`, for one part of the episodes at a time.
 
         The texts of a part fit into memory. Its episodes are neighbours by id, so that other row groups are
-        skipped. A yielded text is valid until the next one, or another call of `parts` or `write`.
+        skipped. A yielded text is valid until the next one, or another call of `parts` or `write`. Until then
+        the views have at least the episodes of the part, but not all others.
 
         Args:
             kept: Relation with the `episode_id`s to read.
         """
-        for piece in self._pieces(kept):
+        for piece in self._narrowed(kept):
             yield piece.sql
+
+    def _narrowed(self, kept: str) -> Iterator[Piece]:
+        for piece in self._pieces(kept):
+            narrow_views(self.connection, self.store, piece.lowest, piece.highest)
+            yield piece
+        create_views(self.connection, self.store)
 
     def _pieces(self, kept: str) -> list[Piece]:
         self.connection.execute(

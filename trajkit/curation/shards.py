@@ -20,7 +20,7 @@ from trajkit.engines.engine import Engine
 from trajkit.schema import Metric
 from trajkit.store.engine import connect, file_literal, literal
 from trajkit.store.reader import Store, open_store
-from trajkit.store.view import create_views
+from trajkit.store.view import create_views, narrow_views
 from trajkit.store.writer import StoreWriter
 
 PLAN = "trajkit_parts"
@@ -121,8 +121,9 @@ def write_shard(item: dict[str, Any]) -> str:
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {scan}")
         for view in item["views"]:
             connection.execute(view)
-        for piece in item["pieces"]:
-            written.add(writer, connection, Piece(*piece))
+        for piece in (Piece(*each) for each in item["pieces"]):
+            narrow_views(connection, store, piece.lowest, piece.highest)
+            written.add(writer, connection, piece)
         writer.finish(connection=connection)
     return name
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
 import duckdb
 
 from trajkit.errors import StoreError
-from trajkit.store.engine import first_line, literal, scan
+from trajkit.store.engine import file_literal, first_line, literal, scan
 from trajkit.store.layout import CONTENT_HASH, TABLES, Column, columns, quoted
 from trajkit.store.reader import Store
 
@@ -13,6 +16,12 @@ PROMPT = Column("prompt", "JSON", is_digested=False)
 """The last column of `steps_full`: all messages that the model saw; null if unknown."""
 
 _STEPS_AT_ONCE = 25_000
+_FILES = """
+    CREATE TABLE IF NOT EXISTS trajkit_files AS
+    SELECT file_name, min(stats_min_value) AS lowest, max(stats_max_value) AS highest
+    FROM parquet_metadata([{files}]) WHERE path_in_schema = 'episode_id' GROUP BY file_name
+    HAVING count(stats_min_value) = count(*) AND count(stats_max_value) = count(*)
+"""
 
 # A message written at step s and position j of the prompt is in every later prompt before the next step u > s
 # that keeps no more than j messages. Steps that keep nothing need no join. A run of steps that keep
@@ -62,11 +71,15 @@ def full_steps(steps: str) -> str:
     return _FULL_STEPS.format(steps=steps)
 
 
-def spans(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return conditions on `episode_id` that split `steps` into spans of a bounded number of rows.
+def spans(connection: duckdb.DuckDBPyConnection, store: Store | None = None) -> Iterator[str]:
+    """Yield conditions on `episode_id` that split `steps` into spans of a bounded number of rows.
 
     Prompts are many times as long as their stored parts: code that needs all prompts reads them span by span.
     A span has whole episodes.
+
+    Args:
+        connection: Has the views of a store.
+        store: The store, if its views are read for this span alone until the next one: `narrow_views`.
     """
     found = connection.execute(
         "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, "
@@ -74,7 +87,12 @@ def spans(connection: duckdb.DuckDBPyConnection) -> list[str]:
         "count(*) AS n FROM steps WHERE episode_id IS NOT NULL GROUP BY episode_id)) "
         "GROUP BY span ORDER BY span"
     ).fetchall()
-    return [f"episode_id BETWEEN {literal(lowest)} AND {literal(highest)}" for lowest, highest in found]
+    for lowest, highest in found:
+        if store is not None:
+            narrow_views(connection, store, lowest, highest)
+        yield f"episode_id BETWEEN {literal(lowest)} AND {literal(highest)}"
+    if store is not None:
+        create_views(connection, store)
 
 
 def columns_of(store: Store, table: str) -> tuple[Column, ...]:
@@ -92,15 +110,46 @@ def create_views(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         StoreError: A part is not Parquet, or lacks a column.
     """
     for table in TABLES:
-        names = ", ".join(
-            f"CAST({quoted(column.name)} AS {column.sql_type}) AS {quoted(column.name)}"
-            for column in columns_of(store, table)
-        )
-        try:
-            connection.execute(f"CREATE VIEW {table} AS SELECT {names} FROM {scan(store.parts(table))}")
-        except duckdb.Error as error:
-            raise StoreError(f"{store.path} cannot be read: {first_line(error)}") from error
-    connection.execute(f"CREATE VIEW steps_full AS {full_steps('steps')}")
+        _create_view(connection, store, table, store.parts(table))
+    connection.execute(f"CREATE OR REPLACE VIEW steps_full AS {full_steps('steps')}")
+
+
+def narrow_views(connection: duckdb.DuckDBPyConnection, store: Store, lowest: str, highest: str) -> None:
+    """Let the views read only the files that may hold episodes of a span; `create_views` undoes it.
+
+    Every query opens all files of its tables: of 200, that takes longer than to read the rows of one.
+
+    Args:
+        connection: Has the views.
+        store: The store of the views.
+        lowest: The first `episode_id` of the span.
+        highest: The last one.
+    """
+    paths = {table: store.parts(table) for table in TABLES}
+    if len(paths["steps"]) == 1:
+        return
+    every = ", ".join(file_literal(path) for table in TABLES for path in paths[table])
+    connection.execute(_FILES.format(files=every))
+    found = connection.execute(
+        "SELECT file_name FROM trajkit_files WHERE lowest > ? OR highest < ?", [highest, lowest]
+    ).fetchall()
+    others = {name for (name,) in found}
+    for table in TABLES:
+        needed = [path for path in paths[table] if str(path) not in others]
+        _create_view(connection, store, table, needed or paths[table][:1])
+
+
+def _create_view(
+    connection: duckdb.DuckDBPyConnection, store: Store, table: str, paths: Sequence[Path]
+) -> None:
+    names = ", ".join(
+        f"CAST({quoted(column.name)} AS {column.sql_type}) AS {quoted(column.name)}"
+        for column in columns_of(store, table)
+    )
+    try:
+        connection.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT {names} FROM {scan(list(paths))}")
+    except duckdb.Error as error:
+        raise StoreError(f"{store.path} cannot be read: {first_line(error)}") from error
 
 
 def create_empty(connection: duckdb.DuckDBPyConnection, store: Store) -> None:

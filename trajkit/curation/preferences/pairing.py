@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from trajkit.curation.derive import Derivation
 from trajkit.store.engine import literal
-from trajkit.store.view import spans
+from trajkit.store.view import create_views, narrow_views, spans
 
 # A database may store scores with 32 bits: then 0.9 - 0.8 is slightly less than 0.1.
 _SLACK = 2e-7
@@ -105,7 +105,7 @@ def _with_prompts(derivation: Derivation, *, state: str, choice: str) -> None:
     run = derivation.connection.execute
     run("ALTER TABLE trajkit_candidate RENAME TO trajkit_unhashed")
     run(_CANDIDATES.format(more=", asked VARCHAR, origin VARCHAR"))
-    for span in spans(derivation.connection):
+    for span in spans(derivation.connection, derivation.store):
         derivation.connection.register("trajkit_found", _hash_prompts(derivation, span))
         run(
             f"""
@@ -228,6 +228,7 @@ def _walk_all(derivation: Derivation, *, is_episode: bool, by_action: bool) -> N
     run = derivation.connection.execute
     run(_CANDIDATES.format(more=""))
     for lowest, highest in _spans(derivation):
+        narrow_views(derivation.connection, derivation.store, lowest, highest)
         rows = run(_STEPS.format(lowest=literal(lowest), highest=literal(highest))).fetchall()
         found = [
             candidate
@@ -244,6 +245,7 @@ def _walk_all(derivation: Derivation, *, is_episode: bool, by_action: bool) -> N
         derivation.connection.register("trajkit_found", table)
         run("INSERT INTO trajkit_candidate SELECT * FROM trajkit_found")
         derivation.connection.unregister("trajkit_found")
+    create_views(derivation.connection, derivation.store)
 
 
 def _walk(

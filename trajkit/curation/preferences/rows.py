@@ -143,7 +143,7 @@ class PairRows:
         begins = ">=" if self._level == "episode" else "="
         answer = OWN_ANSWER if self._match == "demonstration" else "completion"
         into = "CREATE OR REPLACE TEMP TABLE trajkit_turn AS"
-        for span in ("false", *spans(connection)):
+        for span in itertools.chain(("false",), spans(connection, self._derivation.store)):
             steps = full_steps(mine.format(span))
             connection.execute(f"{into} {_TURNS.format(steps=steps, begins=begins, answer=answer)}")
             into = "INSERT INTO trajkit_turn"

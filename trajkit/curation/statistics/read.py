@@ -83,7 +83,7 @@ def read(
         connection.execute(f"USE {schema}")
         create_views(connection, store)
         own = group_text(connection, store, by) if by else "CAST(NULL AS VARCHAR)"
-        for span in spans(connection):
+        for span in spans(connection, store):
             steps = full_steps(f"(SELECT * FROM steps WHERE {span})")
             connection.execute(f"INSERT INTO main.answers {_ANSWERS.format(steps=steps)}")
         connection.execute("USE main")
