@@ -132,7 +132,7 @@ def same(one: dict[str, Manifest], other: dict[str, Manifest]) -> None:
 
 
 @pytest.mark.parametrize("n_shards", [3, pytest.param((1, 2, 5), marks=pytest.mark.full)], ids=str)
-@pytest.mark.parametrize("verb", daily(VERBS, {"redact", "near"}))
+@pytest.mark.parametrize("verb", daily(VERBS, {"score", "redact", "near"}))
 def test_a_store_is_the_same_in_any_number_of_shards(
     verb: str, n_shards: int | tuple[int, ...], tmp_path: Path
 ) -> None:

@@ -170,7 +170,6 @@ def steps(run: Any, **options: Any) -> dict[str, list[str | None]]:
     }
 
 
-@pytest.mark.full
 def test_a_condition_on_steps_chooses_steps(rows: Any, run: Any) -> None:
     episode_id, other = rows.id(), rows.episode(None)
     made = [rows.json_step(episode_id, tags={"k": str(n)}, variant="ab"[n % 2]) for n in range(4)]
@@ -234,7 +233,6 @@ def kept(run: Any, **options: Any) -> list[str]:
     return sorted(run(**options)[1])
 
 
-@pytest.mark.full
 def test_the_first_are_the_oldest_unless_an_order_says_otherwise(rows: Any, run: Any) -> None:
     made = [rows.episode(value, n_steps=n) for value, n in ((0.5, 3), (None, 1), (0.9, 2), (0.5, 1))]
     assert kept(run, limit=2) == made[:2]

@@ -120,7 +120,7 @@ def test_full_prompts_come_for_the_chosen_episodes_only(
 
 
 @pytest.mark.parametrize("has_statistics", [True, False])
-def test_narrow_views_read_the_files_of_a_span_and_all_again(
+def test_narrowed_views_read_only_the_files_of_a_span_until_they_are_created_again(
     tmp_path: Path, store_of: Callable[..., Store], episode: Callable[..., Episode], has_statistics: bool
 ) -> None:
     ids = ["é[1]", "*", "a", "b'b", "\U0001f511", "zz"]

@@ -78,6 +78,20 @@ def test_two_clicks_in_a_row_both_count(visit: Any) -> None:
                 document.querySelector(`[aria-label='take away: ${label}']`).click();
         }""")
         _wait_total(page, f"{N_ALL} episodes")
+        page.evaluate("""() => {
+            for (const _ of [1, 2]) document.querySelector("th.of-reward button").click();
+        }""")
+        page.wait_for_function(_IS_AT, arg="#/?sort=reward")
+    assert found.said == []
+
+
+def test_a_condition_that_was_typed_and_the_click_that_ends_the_typing_both_count(visit: Any) -> None:
+    with visit("#/?task=goto&variant=before") as found:
+        page = found.page
+        page.get_by_label("Where").type("seed = 7")
+        page.get_by_role("button", name="take away: variant: before").click()
+        page.wait_for_function(_IS_AT, arg="#/?task=goto&where=seed+%3D+7")
+        assert page.locator(".pill").all_inner_texts() == ["task: goto\n×", "seed = 7\n×"]
     assert found.said == []
 
 

@@ -40,8 +40,9 @@ class Derivation:
     store: Store
     """The store that is read. Its checksums are verified before a result is shown or written."""
     connection: duckdb.DuckDBPyConnection
-    """Has the views `episodes`, `steps`, `feedback` and `steps_full` of the whole store. It is not fenced:
-    expressions of users reach it only through `trajkit.store.conditions.expression`."""
+    """Has the views `episodes`, `steps`, `feedback` and `steps_full`: of the whole store, but while a part is
+    read or written they lack other episodes. It is not fenced: expressions of users reach it only through
+    `trajkit.store.conditions.expression`."""
     verified: Callable[[], None]
     """Wait for the checksums; raises `StoreError` if one differs."""
     engine: Engine | None = None
@@ -121,8 +122,8 @@ class Derivation:
     ) -> Manifest:
         """Write a new store of the episodes that stay. May be called again.
 
-        The relations are read in parts, each time for the episodes of one part: an expensive relation should
-        be a table. Digest and content hashes are computed from the written rows.
+        The relations are read in parts, each time for the episodes of one part: a relation that is expensive
+        or compares episodes must be a table. Digest and content hashes are computed from the written rows.
 
         Args:
             goal: The folder to write.
@@ -204,8 +205,8 @@ class Derivation:
         """Yield the SQL to put after `SELECT … FROM steps`, for one part of the episodes at a time.
 
         The texts of a part fit into memory. Its episodes are neighbours by id, so that other row groups are
-        skipped. A yielded text is valid until the next one, or another call of `parts` or `write`. Until then
-        the views have at least the episodes of the part, but not all others.
+        skipped. A yielded text is valid until the next one, or another call of `parts` or `write`. The views
+        have all episodes again after the last one.
 
         Args:
             kept: Relation with the `episode_id`s to read.

@@ -79,7 +79,8 @@ def spans(connection: duckdb.DuckDBPyConnection, store: Store | None = None) -> 
 
     Args:
         connection: Has the views of a store.
-        store: The store, if its views are read for this span alone until the next one: `narrow_views`.
+        store: If given, the views read only the files of the current span (`narrow_views`), and all files
+            after the last one.
     """
     found = connection.execute(
         "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, "
@@ -117,7 +118,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 def narrow_views(connection: duckdb.DuckDBPyConnection, store: Store, lowest: str, highest: str) -> None:
     """Let the views read only the files that may hold episodes of a span; `create_views` undoes it.
 
-    Every query opens all files of its tables: of 200, that takes longer than to read the rows of one.
+    Every query opens all files of its views. Opening 200 files takes longer than reading the rows of one.
 
     Args:
         connection: Has the views.

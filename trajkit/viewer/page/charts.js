@@ -6,7 +6,7 @@ import { filterPanel } from "./filters.js";
 import { UNKNOWN, brief, count, counted } from "./format.js";
 import { funnels } from "./funnel.js";
 import { facetName, nameOf, outcomeClass } from "./naming.js";
-import { pills } from "./pills.js";
+import { pillBox } from "./pills.js";
 import { filtersOf, go, to } from "./route.js";
 import { trouble } from "./trouble.js";
 
@@ -29,7 +29,7 @@ class ChartsView {
     this.stores = stores;
     this.panel = filterPanel(stores, (next, isSmall) => go(to(["charts"], next), isSmall));
     this.heading = h("h1", { tabindex: "-1" }, "Charts");
-    this.pills = h("div");
+    this.pills = pillBox(stores, (next) => go(to(["charts"], next)));
     this.place = h("div", { class: "charts" });
     this.element = h(
       "div",
@@ -39,7 +39,7 @@ class ChartsView {
         "section",
         { class: "listing", "aria-label": "Charts" },
         h("div", { class: "bar" }, this.heading),
-        this.pills,
+        this.pills.element,
         this.place,
       ),
     );
@@ -56,10 +56,7 @@ class ChartsView {
     this.stopped?.abort();
     this.stopped = new AbortController();
     this.place.classList.add("is-waiting");
-    fill(
-      this.pills,
-      pills(this.stores, query, (next) => go(to(["charts"], next))),
-    );
+    this.pills.update(query);
     try {
       const { signal } = this.stopped;
       const asked = new URLSearchParams(filtersOf(query));

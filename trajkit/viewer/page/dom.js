@@ -47,6 +47,20 @@ export function fill(element, ...children) {
   put(element, ...children);
 }
 
+// Put these in place of what an element holds. A child with the same `data-key` stays: a click may have begun on it.
+export function keep(element, children) {
+  const wanted = new Map(children.map((child) => [child.dataset.key, child]));
+  for (const child of [...element.children]) {
+    if (wanted.has(child.dataset.key)) wanted.set(child.dataset.key, child);
+    else child.remove();
+  }
+  let next = element.firstChild;
+  for (const child of wanted.values()) {
+    if (child === next) next = next.nextSibling;
+    else element.insertBefore(child, next);
+  }
+}
+
 // A button that does something on this page.
 export function button(label, action, settings) {
   return h("button", { type: "button", onclick: action, ...settings }, label);

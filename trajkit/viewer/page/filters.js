@@ -158,7 +158,7 @@ class Panel {
     this.#count(facets);
   }
 
-  // Chips that are there already stay, so that a press which has not ended yet still ends on its chip.
+  // Chips are changed in place: one that is replaced while it is pressed gets no click.
   #count(facets) {
     const next = h(
       "div",
@@ -166,7 +166,7 @@ class Panel {
       Object.keys(TITLES).map((name) => this.#facet(name, this.#values(name, facets[name] ?? []))),
     );
     const [made, shown] = [next, this.facets].map((each) => [...each.querySelectorAll("button")]);
-    if (made.map(keyOf).join() === shown.map(keyOf).join()) {
+    if (made.length && JSON.stringify(made.map(keyOf)) === JSON.stringify(shown.map(keyOf))) {
       made.forEach((button, at) => copyChip(button, shown[at]));
       return;
     }

@@ -5,7 +5,7 @@ import { button, fill, h, say } from "./dom.js";
 import { filterPanel } from "./filters.js";
 import { count, counted } from "./format.js";
 import { nameOf } from "./naming.js";
-import { pills } from "./pills.js";
+import { pillBox } from "./pills.js";
 import { episodeAddress, filtersOf, go, to } from "./route.js";
 import { trouble } from "./trouble.js";
 
@@ -27,7 +27,7 @@ class List {
     this.stores = stores;
     this.panel = filterPanel(stores, (next, isSmall) => go(to([], next), isSmall));
     this.heading = h("h1", { tabindex: "-1" }, "Episodes");
-    this.pills = h("div");
+    this.pills = pillBox(stores, (next) => go(to([], next)));
     this.sorting = h("div", { class: "sorting" });
     this.rows = h("div", { class: "rows" });
     this.pager = h("nav", { class: "pager", "aria-label": "Pages" });
@@ -35,7 +35,7 @@ class List {
       "section",
       { class: "listing", "aria-label": "Episodes" },
       h("div", { class: "bar" }, this.heading, this.sorting),
-      this.pills,
+      this.pills.element,
       this.rows,
       this.pager,
     );
@@ -45,10 +45,7 @@ class List {
   async update(query) {
     this.query = query;
     this.panel.asked(query);
-    fill(
-      this.pills,
-      pills(this.stores, query, (next) => go(to([], next))),
-    );
+    this.pills.update(query);
     this.stopped?.abort();
     this.stopped = new AbortController();
     const asked = new URLSearchParams(query);
@@ -116,7 +113,7 @@ class List {
       options,
     );
     const isDown = this.query.has("descending");
-    const turn = button(isDown ? "↓" : "↑", () => this.#sortBy(chosen, !isDown), {
+    const turn = button(isDown ? "↓" : "↑", () => this.#turn(), {
       "aria-label": isDown ? "falling; turn to rising" : "rising; turn to falling",
       disabled: !chosen,
     });
@@ -125,6 +122,10 @@ class List {
 
   #sortable() {
     return this.stores.columns;
+  }
+
+  #turn() {
+    this.#sortBy(this.query.get("sort"), !this.query.has("descending"));
   }
 
   #sortBy(name, isDown) {
@@ -157,8 +158,12 @@ class List {
     const chosen = this.query.get("sort") === name;
     const isDown = this.query.has("descending");
     const isNumber = kind.startsWith("number");
-    const sort = () =>
-      chosen && isDown !== isNumber ? this.#sortBy(null) : this.#sortBy(name, chosen ? !isDown : isNumber);
+    // an answer may not have come since the last click
+    const sort = () => {
+      if (this.query.get("sort") !== name) this.#sortBy(name, isNumber);
+      else if (this.query.has("descending") === isNumber) this.#turn();
+      else this.#sortBy(null);
+    };
     const mark = h("span", { class: "direction", "aria-hidden": "true" }, chosen ? (isDown ? "↓" : "↑") : "");
     return h(
       "th",
@@ -193,14 +198,17 @@ class List {
 
   #pages({ total, offset, rows }) {
     if (total <= AT_A_TIME) return null;
-    const page = (label, at, text) => {
+    const show = (at) => {
       const query = new URLSearchParams(this.query);
       query.set("offset", at);
-      return button(text, () => (go(to([], query)), scrollTo(0, 0)), {
+      go(to([], query));
+      scrollTo(0, 0);
+    };
+    const page = (label, at, text) =>
+      button(text, () => show(at), {
         "aria-label": label,
         disabled: at === offset || at < 0 || at >= total,
       });
-    };
     const last = Math.floor((total - 1) / AT_A_TIME) * AT_A_TIME;
     return [
       page("first page", 0, "«"),
