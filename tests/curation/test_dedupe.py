@@ -18,7 +18,8 @@ from tests.matrix import portions
 from trajkit._core.files import sha256_file
 from trajkit.cli import main
 from trajkit.curation.leaks import near
-from trajkit.curation.leaks.near import N_VALUES, normal, rows_per_band
+from trajkit.curation.leaks.near import N_VALUES, rows_per_band
+from trajkit.curation.leaks.step_keys import normal
 from trajkit.curation.leaks.texts import shingle_hashes
 from trajkit.curation.selection.dedupe import (
     NEAR_STEP,
@@ -447,7 +448,7 @@ def test_a_bucket_is_looked_at_again_whenever_its_first_prompt_is_dropped() -> N
             }
         )
         bands = pa.table({"number": [n for _, n in buckets], "bucket": [b for b, _ in buckets]})
-        for name, rows in ((near._SIGNATURES, signatures), (near._BANDS, bands)):
+        for name, rows in ((near.SIGNATURES, signatures), (near.BANDS, bands)):
             connection.register("made", rows)
             connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM made")
         derivation: Any = SimpleNamespace(connection=connection)
