@@ -20,7 +20,7 @@ from trajkit.formats.reading.document import BadDocument
 from trajkit.schema import Message, Role, ToolCallBlock
 from trajkit.schema.base import JsonObject
 from trajkit.schema.content import message
-from trajkit.sources.spans.call import of_parts
+from trajkit.sources.spans.spellings import of_parts
 
 _CONTENT = (
     "messages",
