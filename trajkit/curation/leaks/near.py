@@ -153,7 +153,7 @@ def find_near(derivation: Derivation, rest: str, *, threshold: float) -> None:
         f"CREATE OR REPLACE TEMP TABLE {_FIRSTS} AS SELECT is_eval, prompt, act, min(number) AS number "
         f"FROM {rest} GROUP BY ALL"
     )
-    run(f"DELETE FROM {BANDS} WHERE number NOT IN (SELECT number FROM {_FIRSTS})")
+    _keep_bands(derivation, f"SEMI JOIN {_FIRSTS}")
     derivation.connection.register("trajkit_near_found", _standing(derivation, threshold))
     run(
         f"CREATE OR REPLACE TEMP TABLE {GROUPS} AS SELECT d.is_eval, d.prompt, d.act, k.prompt AS kept, "
@@ -161,6 +161,13 @@ def find_near(derivation: Derivation, rest: str, *, threshold: float) -> None:
         f"JOIN {_FIRSTS} AS k ON k.number = f.kept"
     )
     derivation.connection.unregister("trajkit_near_found")
+
+
+def _keep_bands(derivation: Derivation, join: str) -> None:
+    """Keep the bands of some prompts. A copy spills to disk; DELETE would list the deleted rows in memory."""
+    derivation.connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE {BANDS} AS SELECT * FROM {BANDS} {join} USING (number)"
+    )
 
 
 def _slices(batch: pa.RecordBatch, column: str, most_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -223,7 +230,7 @@ def _standing(derivation: Derivation, threshold: float) -> pa.Table:
             f"CREATE OR REPLACE TEMP TABLE {_LOST} AS SELECT bucket FROM (SELECT bucket, min(number) AS "
             f"number FROM {BANDS} GROUP BY bucket) SEMI JOIN trajkit_near_gone USING (number)"
         )
-        run(f"DELETE FROM {BANDS} WHERE number IN (SELECT number FROM trajkit_near_gone)")
+        _keep_bands(derivation, "ANTI JOIN trajkit_near_gone")
         derivation.connection.unregister("trajkit_near_gone")
         bands = f"(SELECT * FROM {BANDS} SEMI JOIN {_LOST} USING (bucket))"
     return pa.table(
