@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -56,6 +57,12 @@ def test_nothing_is_pinned_that_is_not_needed():
 def test_pins_are_versions_and_nothing_else():
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
         assert line.startswith("#") or re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line), line
+
+
+def test_the_pinned_versions_take_the_oldest_python_of_the_readme():
+    # two pins that needed Python 3.11.5 could not be installed on Debian 12, which has 3.11.2
+    needs = {name: metadata.metadata(name)["Requires-Python"] for name in pins() if name in needed()}
+    assert {name: need for name, need in needs.items() if need and "3.11.0" not in SpecifierSet(need)} == {}
 
 
 def _is_elsewhere(requirement: Requirement) -> bool:
