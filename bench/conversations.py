@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import random
 import sys
 import tempfile
@@ -27,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.measured import measured
+from bench.measured import machine, measured
 
 MAX_SECONDS = 60.0
 MAX_MB = 600.0
@@ -248,11 +246,8 @@ def main() -> int:
         folder = options.folder or Path(temporary)
         write_conversations(folder, options.conversations, n_turns=options.turns, seed=options.seed)
         n_bytes = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
-        print(
-            f"{options.conversations:,} conversations of {options.turns} turns, {n_bytes / 1e6:.0f} MB;",
-            end=" ",
-        )
-        print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+        size = f"{n_bytes / 1e6:.0f} MB"
+        print(f"{options.conversations:,} conversations of {options.turns} turns, {size}; {machine()}")
         missed = False
         for name in COMMANDS:
             seconds, cpu_s, peak_mb = measured(COMMANDS[name], folder, may_fail=name in MAY_FAIL)

@@ -22,11 +22,8 @@ import contextlib
 import io
 import json
 import multiprocessing
-import os
-import platform
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,6 +32,8 @@ from typing import Any, TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from bench.measured import again, judged, machine, peak_mb  # noqa: E402 -- found by the line above
 
 MIN_SPEED_UP = 5.0
 MIN_MB_PER_CPU_S = 100.0
@@ -112,16 +111,7 @@ def contend(name: str, store: Path) -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         n_bytes = goal.stat().st_size
     cpu_s = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
-    peak_mb = used.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-    print(json.dumps({"seconds": seconds, "cpu_s": cpu_s, "peak_mb": peak_mb, "n_bytes": n_bytes}))
-
-
-def measure(name: str, store: Path) -> dict[str, float]:
-    """Run one program in a process of its own."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--contend", name, "--store", str(store)]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    print(json.dumps({"seconds": seconds, "cpu_s": cpu_s, "peak_mb": peak_mb(used), "n_bytes": n_bytes}))
 
 
 def same_rows(store: Path) -> bool:
@@ -162,17 +152,14 @@ def main() -> int:
             maker.join()
         for _ in range(options.rounds):
             for name in WRITERS:
-                runs[name].append(measure(name, store))
-        small = measure("trajkit", quarter)
+                runs[name].append(again(__file__, "--contend", name, "--store", store))
+        small = again(__file__, "--contend", "trajkit", "--store", quarter)
         is_same = same_rows(quarter)
     middle = {
         name: {key: statistics.median(run[key] for run in found) for key in found[0]}
         for name, found in runs.items()
     }
-    print(
-        f"convert of {options.steps:,} steps, {options.rounds} rounds, medians; {platform.machine()}, "
-        f"{os.cpu_count()} cores, Python {platform.python_version()}"
-    )
+    print(f"convert of {options.steps:,} steps, {options.rounds} rounds, medians; {machine()}")
     for name in WRITERS:
         found = middle[name]
         spread = ", ".join(f"{run['seconds']:.1f}" for run in runs[name])
@@ -200,9 +187,7 @@ def main() -> int:
             growth <= MAX_GROWTH,
         ),
     )
-    for text, holds in checks:
-        print(f"  {'ok    ' if holds else 'MISSED'}  {text}")
-    return 0 if all(holds for _, holds in checks) else 1
+    return judged(checks)
 
 
 if __name__ == "__main__":

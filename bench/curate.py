@@ -20,9 +20,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
-import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -35,7 +32,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bench.synthetic import PHRASES, STEPS_PER_EPISODE  # noqa: E402 -- found by the line above
+from bench.measured import again, judged, machine, peak_mb  # noqa: E402 -- found by the line above
+from bench.synthetic import PHRASES, STEPS_PER_EPISODE  # noqa: E402
 
 MIN_SPEED_UP = 10.0
 MAX_MINUTES = 5.0
@@ -287,18 +285,13 @@ def contend(program: str, job: str, store: Path) -> None:
         run = {"trajkit": with_trajkit, "pandas": with_pandas, "datasets": with_datasets}[program]
         n_rows = run(job, store, Path(folder))
         elapsed_s = time.perf_counter() - started
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-    print(json.dumps({"seconds": elapsed_s, "peak_mb": peak_mb, "rows": n_rows}))
+    print(json.dumps({"seconds": elapsed_s, "peak_mb": peak_mb(), "rows": n_rows}))
 
 
 def measure(program: str, job: str, store: Path) -> dict[str, float]:
     """Run one program in a process of its own."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--contend", program, job, str(store)]
-    environment = os.environ | {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{program} failed at {job}: {done.stderr[-2000:]}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    offline = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
+    found: dict[str, float] = again(__file__, "--contend", program, job, store, **offline)
     return found
 
 
@@ -334,8 +327,7 @@ def main() -> int:
             for job in JOBS:
                 for program in PROGRAMS:
                     found.setdefault((job, program), []).append(measure(program, job, store))
-    print(f"curation of {options.steps:,} steps, {options.rounds} rounds, medians; {platform.machine()},")
-    print(f"{os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"curation of {options.steps:,} steps, {options.rounds} rounds, medians; {machine()}")
     seconds = {at: statistics.median(run["seconds"] for run in runs) for at, runs in found.items()}
     for (job, program), runs in found.items():
         peak_mb = statistics.median(run["peak_mb"] for run in runs)
@@ -360,9 +352,7 @@ def main() -> int:
         )
         for job in ("exact", "near")
     ]
-    for text, holds in checks:
-        print(f"  {'ok    ' if holds else 'MISSED'}  {text}")
-    return 0 if all(holds for _, holds in checks) else 1
+    return judged(checks)
 
 
 if __name__ == "__main__":

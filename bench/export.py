@@ -19,10 +19,7 @@ import argparse
 import asyncio
 import json
 import os
-import platform
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +28,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from bench.measured import again, judged, machine, peak_mb  # noqa: E402 -- found by the line above
 
 MIN_SPEED_UP = 5.0
 MAX_MEMORY_SHARE = 1 / 3
@@ -137,18 +136,7 @@ def contend(name: str, url: str) -> None:
         else:
             n_rows = {"plain": plain, "copy": copy}[name](client, Path(folder))
         elapsed_s = time.perf_counter() - started
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-    print(json.dumps({"seconds": elapsed_s, "peak_mb": peak_mb, "rows": n_rows}))
-
-
-def measure(name: str, url: str) -> dict[str, float]:
-    """Run one program in a process of its own."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--contend", name]
-    done = subprocess.run(
-        command, env=os.environ | {"BENCH_URL": url}, capture_output=True, text=True, check=True
-    )
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    print(json.dumps({"seconds": elapsed_s, "peak_mb": peak_mb(), "rows": n_rows}))
 
 
 def make_database(folder: Path, n_inferences: int) -> Any:
@@ -185,16 +173,13 @@ def main() -> int:
         try:
             for _ in range(options.rounds):
                 for name in names:
-                    results[name].append(measure(name, server.secret_url.get_secret_value()))
+                    url = server.secret_url.get_secret_value()
+                    results[name].append(again(__file__, "--contend", name, BENCH_URL=url))
         finally:
             server.kill()
     seconds = {name: statistics.median(run["seconds"] for run in runs) for name, runs in results.items()}
     peaks = {name: statistics.median(run["peak_mb"] for run in runs) for name, runs in results.items()}
-    print(
-        f"export of {options.inferences:,} inferences, {options.rounds} rounds, medians;"
-        f" {platform.machine()},"
-    )
-    print(f"{os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"export of {options.inferences:,} inferences, {options.rounds} rounds, medians; {machine()}")
     for name in names:
         spread = ", ".join(f"{run['seconds']:.2f}" for run in results[name])
         print(
@@ -212,9 +197,7 @@ def main() -> int:
         (f"{memory:.2f} of its peak memory (at most {MAX_MEMORY_SHARE:.2f})", memory <= MAX_MEMORY_SHARE),
         (f"{copies:.2f} times a raw copy (at most {MAX_COPY_RATIO:g})", copies <= MAX_COPY_RATIO),
     )
-    for text, holds in checks:
-        print(f"  {'ok    ' if holds else 'MISSED'}  {text}")
-    return 0 if all(holds for _, holds in checks) else 1
+    return judged(checks)
 
 
 if __name__ == "__main__":

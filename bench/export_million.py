@@ -23,10 +23,7 @@ import argparse
 import asyncio
 import json
 import os
-import platform
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -38,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench.export import copy, plain  # noqa: E402 -- found by the line above
+from bench.measured import again, judged, machine, peak_mb  # noqa: E402
 from bench.synthetic import STEPS_PER_EPISODE, fill  # noqa: E402
 
 MIN_SPEED_UP = 5.0
@@ -133,22 +131,10 @@ def contend(name: str, url: str, n_rows: int) -> None:
         }
         rows, seconds = programs[name]()
         os.chdir("/")
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-    print(json.dumps({"seconds": seconds, "peak_mb": peak_mb, "rows": rows}))
+    print(json.dumps({"seconds": seconds, "peak_mb": peak_mb(), "rows": rows}))
 
 
 # -- measuring -----------------------------------------------------------------------------------------------
-
-
-def measure(name: str, url: str, n_rows: int) -> Run:
-    """Run one program in a process of its own."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--contend", name, "--rows", str(n_rows)]
-    done = subprocess.run(
-        command, env=os.environ | {"BENCH_URL": url}, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(f"{name} failed:\n{done.stderr}")
-    return Run(**json.loads(done.stdout.splitlines()[-1]))
 
 
 class Databases:
@@ -205,8 +191,9 @@ def run_all(folder: Path, n_inferences: int, rounds: int) -> dict[tuple[str, int
         for _ in range(rounds):
             for job in jobs:
                 name, size = job
-                runs[job].append(measure(name, databases.url(size), n_inferences // 100))
-                last = runs[job][-1]
+                asked = ("--contend", name, "--rows", n_inferences // 100)
+                last = Run(**again(__file__, *asked, BENCH_URL=databases.url(size)))
+                runs[job].append(last)
                 print(
                     f"  {name:8} {size:9,}  {last.seconds:7.2f} s  {last.rows_per_s:9,.0f} rows/s "
                     f" peak {last.peak_mb:7,.0f} MB  {last.rows:,} rows",
@@ -276,15 +263,10 @@ def main() -> int:
         contend(options.contend, os.environ["BENCH_URL"], options.rows)
         return 0
     n = options.inferences - options.inferences % (100 * STEPS_PER_EPISODE)
-    print(
-        f"export of {n:,} inferences, {options.rounds} rounds, medians;"
-        f" {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    )
+    print(f"export of {n:,} inferences, {options.rounds} rounds, medians; {machine()}")
     with tempfile.TemporaryDirectory() as folder:
         checks = verdicts(run_all(Path(folder), n, options.rounds), n)
-    for text, holds in checks:
-        print(f"  {'ok    ' if holds else 'MISSED'}  {text}")
-    return 0 if all(holds for _, holds in checks) else 1
+    return judged(checks)
 
 
 if __name__ == "__main__":

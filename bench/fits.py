@@ -27,9 +27,8 @@ def main() -> int:
     parser.add_argument("--length", type=int, default=4096)
     asked = parser.parse_args()
     from trajkit.models.random_model import shapes
-    from trajkit.training.local.base_model import batch_memory, measured
+    from trajkit.training.local.base_model import batch_memory, held, measured
     from trajkit.training.local.recipe import LocalRecipe
-    from trajkit.training.local.sharded import held
 
     print(f"| model | trained | {' | '.join(f'{n} GPU' for n in COUNTS)} | batch | fits |")
     print(f"|---|---|{'---|' * len(COUNTS)}---|---|")

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -27,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bench.measured import measured  # noqa: E402 -- found by the line above
+from bench.measured import machine, measured  # noqa: E402 -- found by the line above
 
 MAX_MB = 24_000.0
 MAX_GROWTH = 1.5
@@ -153,10 +151,7 @@ def main() -> int:
                     flush=True,
                 )
                 if options.output is not None:
-                    machine = (
-                        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-                    )
-                    said = {"machine": machine, "results": list(by_place.values())}
+                    said = {"machine": machine(), "results": list(by_place.values())}
                     options.output.write_text(json.dumps(said, indent=1) + "\n")
     results = list(by_place.values())
     print(table(results))

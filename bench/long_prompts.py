@@ -19,9 +19,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
-import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,7 +28,8 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bench.synthetic import BASE_MS, PHRASES, uuid7  # noqa: E402 -- found by the line above
+from bench.measured import again, judged, machine, peak_mb  # noqa: E402 -- found by the line above
+from bench.synthetic import BASE_MS, PHRASES, uuid7  # noqa: E402
 
 TURN_BYTES = 600
 MAX_GROWTH = 2.6
@@ -146,11 +144,6 @@ def in_full(url: str, folder: Path) -> Run:
     return Run(time.perf_counter() - started, peak_mb(), rows, size_mb(folder), text / 1e6)
 
 
-def peak_mb() -> float:
-    """Most memory that this process has held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-
-
 def size_mb(folder: Path) -> float:
     """What lies in a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*.parquet")) / 1e6
@@ -173,17 +166,6 @@ def contend(name: str, url: str) -> None:
     print(json.dumps(found._asdict()))
 
 
-def measure(name: str, url: str) -> Run:
-    """Run one program in a process of its own."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--contend", name]
-    done = subprocess.run(
-        command, env=os.environ | {"BENCH_URL": url}, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(f"{name} failed:\n{done.stderr}")
-    return Run(**json.loads(done.stdout.splitlines()[-1]))
-
-
 def run_all(folder: Path, n_episodes: int, n_turns: int) -> dict[tuple[str, int], Run]:
     """Both programs on conversations of half the turns and of all."""
     import clickhouse_connect
@@ -202,7 +184,7 @@ def run_all(folder: Path, n_episodes: int, n_turns: int) -> dict[tuple[str, int]
             asyncio.run(create_schema(config, SecretStr(url)))
             fill(clickhouse_connect.get_client(dsn=url), n_episodes=n_episodes, n_turns=turns)
             for name in PROGRAMS:
-                found = runs[name, turns] = measure(name, url)
+                found = runs[name, turns] = Run(**again(__file__, "--contend", name, BENCH_URL=url))
                 print(
                     f"  {name:8} {turns:4} turns  {found.rows:9,} rows  {found.seconds:7.2f} s"
                     f"  peak {found.peak_mb:6,.0f} MB  {found.size_mb:8,.1f} MB on disk"
@@ -243,15 +225,10 @@ def main() -> int:
     if options.contend:
         contend(options.contend, os.environ["BENCH_URL"])
         return 0
-    print(
-        f"{options.episodes:,} conversations of up to {options.turns} turns;"
-        f" {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    )
+    print(f"{options.episodes:,} conversations of up to {options.turns} turns; {machine()}")
     with tempfile.TemporaryDirectory() as folder:
         checks = verdicts(run_all(Path(folder), options.episodes, options.turns), options.turns)
-    for text, holds in checks:
-        print(f"  {'ok    ' if holds else 'MISSED'}  {text}")
-    return 0 if all(holds for _, holds in checks) else 1
+    return judged(checks)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -46,7 +45,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from trajkit._core.samples import model_path  # noqa: E402 - from this folder, wherever it is run
+from bench.measured import again  # noqa: E402 - from this folder, wherever it is run
+from trajkit._core.samples import model_path  # noqa: E402
 
 BASE, TRL, TRAJKIT = "sample:tiny-base", "trl", "trajkit"
 TASK, N_SEEDS, N_ATTEMPTS, N_UPDATES = "goto", 4, 8, 4
@@ -212,8 +212,7 @@ def trajkit(
 
     from trajkit.training.rl.experience import trace_of
     from trajkit.training.rl.recipe import RlRecipe
-    from trajkit.training.rl.train import train_rl
-    from trajkit.training.rl.trainer import trainer_class
+    from trajkit.training.rl.train import train_rl, trainer_class
 
     recipe = RlRecipe.model_validate(
         {
@@ -321,16 +320,8 @@ def run(program: str, base: Path, arguments: argparse.Namespace) -> dict[str, fl
         folder = Path(temporary)
         (folder / "base").symlink_to(base / "base")
         options = [f"--{name}={getattr(arguments, name)}" for name in ("iterations", "threads")]
-        done = subprocess.run(
-            [sys.executable, __file__, "--child", program, "--folder", str(folder), *options],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "TRL_EXPERIMENTAL_SILENCE": "1"},
-        )
-        if done.returncode:
-            sys.exit(done.stderr[-3000:])
-        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        words = ("--child", program, "--folder", folder, *options)
+        found: dict[str, float] = again(__file__, *words, TRL_EXPERIMENTAL_SILENCE="1")
         return found
 
 

@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.measured import again
 
 MAX_OFF = 0.25
 SETTINGS = {"lora": (False, False), "lora, checkpoints": (True, False), "lora, all logits": (False, True)}
@@ -156,10 +157,8 @@ def main() -> int:
         random_model(asked.shape, output=f"{folder}/model", layers=asked.layers or None)  # type: ignore[arg-type]
         sizes = ["--rows", str(asked.rows), "--length", str(asked.length), "--steps", str(asked.steps)]
         for setting in SETTINGS:
-            command = [sys.executable, __file__, "--one", setting, "--folder", f"{folder}/model", *sizes]
-            given = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
-            done = subprocess.run(command, env=given, check=True, capture_output=True, text=True)
-            found = json.loads(done.stdout.splitlines()[-1])
+            given = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
+            found = again(__file__, "--one", setting, "--folder", f"{folder}/model", *sizes, **given)
             off = found["taken_mb"] / found["planned_mb"] - 1
             is_well &= setting == "lora, all logits" or abs(off) <= MAX_OFF
             print(

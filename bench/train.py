@@ -26,11 +26,9 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import random
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,6 +37,8 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from bench.measured import again, machine  # noqa: E402 -- found by the line above
 
 MIN_SPEED_UP = 0.9
 MAX_LOSS_RATIO = 1.01
@@ -294,15 +294,7 @@ def run(program: str, base: Path, arguments: argparse.Namespace, *, history: boo
         shared = ("episodes", "turns", "epochs", "threads")
         options = [f"--{name}={getattr(arguments, name)}" for name in shared]
         options += ["--history"] if history else []
-        done = subprocess.run(
-            [sys.executable, __file__, "--child", program, "--folder", str(folder), *options],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            sys.exit(done.stderr[-3000:])
-        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        found: dict[str, float] = again(__file__, "--child", program, "--folder", folder, *options)
         return found
 
 
@@ -343,7 +335,7 @@ def main() -> int:
     if arguments.child:
         child(arguments.child, arguments.folder, arguments)
         return 0
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(machine())
     with tempfile.TemporaryDirectory() as temporary:
         base = Path(temporary)
         write_base(base)

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from trajkit.cli.main import cli
 from trajkit.commands.catalog import COMMANDS
-from trajkit.commands.recipe.schema import recipe_schema
+from trajkit.commands.recipe.steps import recipe_schema
 from trajkit.evaluation.reports.object import report_schema
 from trajkit.schema import Episode, Feedback, Transition
 from trajkit.schema.json_schema import NOUNS, json_schema

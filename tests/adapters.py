@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trajkit._core.samples import model_path
-from trajkit.models.generation.old_names import old_names
+from trajkit.models.generation.weights import old_names
 
 
 def make_adapter(base: str, folder: Path, *, seed: int = 0, loudness: float = 0.6) -> str:

@@ -27,17 +27,16 @@ def unwished() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _memory._WISHES}
 
 
+def printed_by(code: str, environment: dict[str, str]) -> str:
+    """What a process of its own prints."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
 def backends(**environment: str) -> list[str]:
     """Before, in and after a block that keeps what is freed."""
     code = f"{BEFORE}; {SAID}; said()\nwith keeping_freed_memory(): said()\nsaid()"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=unwished() | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.split()
+    return printed_by(code, unwished() | environment).split()
 
 
 @pytest.mark.skipif("mimalloc" not in pa.supported_memory_backends(), reason="Arrow was built without it")
@@ -50,31 +49,23 @@ def test_what_the_environment_says_is_left_as_it_is() -> None:
     assert backends(**{NAME: "mimalloc"}) == ["mimalloc"] * 3
 
 
-def modules_after(*lines: str) -> str:
-    """Whether pandas is there after each of some lines that see it, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], env=unwished(), capture_output=True, text=True, check=True
-    )
-    return done.stdout
-
-
 HAS_PANDAS = "import sys; print('pandas' in sys.modules)"
 WITH_PYARROW = "import pyarrow as pa; pa.array([1]); pa.table({'a': [1]})"
 
 
 def test_pyarrow_does_not_import_pandas_for_a_command_that_leaves_it() -> None:
-    begin = "from trajkit._core.process.memory import *"
-    left = "prefer_little_memory(); leave_pandas()"
-    assert modules_after(begin, WITH_PYARROW, HAS_PANDAS) == "True\n"  # else this would test nothing
-    assert modules_after(begin, left, WITH_PYARROW, HAS_PANDAS) == "False\n"
+    left = "from trajkit._core.process.memory import *; prefer_little_memory(); leave_pandas()"
     wanted = "frame = pa.table({'a': [1, None]}).to_pandas(); print(type(frame).__name__)"
     again = "print(pa.Table.from_pandas(frame).num_rows, pa.array(frame['a']).null_count)"
-    assert modules_after(begin, left, WITH_PYARROW, wanted, again) == "DataFrame\n2 1\n"
+    assert (
+        printed_by("\n".join((left, WITH_PYARROW, HAS_PANDAS, wanted, again)), unwished())
+        == "False\nDataFrame\n2 1\n"
+    )
 
 
 def test_a_process_that_is_not_the_command_lines_keeps_its_pandas() -> None:
     begin = "from trajkit._core.process.memory import leave_pandas; leave_pandas()"
-    assert modules_after(begin, WITH_PYARROW, HAS_PANDAS) == "True\n"
+    assert printed_by("\n".join((begin, WITH_PYARROW, HAS_PANDAS)), unwished()) == "True\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mallopt is the C library's of Linux")
@@ -89,8 +80,5 @@ def test_the_c_library_is_told_what_the_environment_does_not_say(before: dict[st
     environment = unwished()
     for name in _memory._MALLOC_WISHES:
         environment.pop(name, None)
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment | before, capture_output=True, text=True, check=True
-    )
-    numbers = [number for number, _ in ast.literal_eval(done.stdout)]
+    numbers = [number for number, _ in ast.literal_eval(printed_by(code, environment | before))]
     assert numbers == ([-8, -3] if before else [-8, -3, -1])

@@ -9,7 +9,7 @@ from typing import Any
 
 from trajkit._core.settings import remember
 from trajkit.curation.rows.file import convert
-from trajkit.formats.weighted import WEIGHTED
+from trajkit.formats.trl import WEIGHTED
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes
@@ -18,7 +18,9 @@ from trajkit.training.origin import origin_of
 from trajkit.training.runs import Runs
 
 
-def an_episode(name: str, *, function: str = "act", variant: str = "history_and_reasoning") -> Episode:
+def an_episode(
+    name: str, *, function: str = "act", variant: str = "history_and_reasoning", seed: int = 0
+) -> Episode:
     steps = tuple(
         Transition(
             step_index=number,
@@ -29,7 +31,7 @@ def an_episode(name: str, *, function: str = "act", variant: str = "history_and_
         )
         for number in range(2)
     )
-    return Episode(episode_id=name, source="test", env_id="walk", task="go", seed=0, steps=steps)
+    return Episode(episode_id=name, source="test", env_id="walk", task="go", seed=seed, steps=steps)
 
 
 def a_store(path: str, *episodes: Episode) -> Path:

@@ -33,13 +33,12 @@ class Broken:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with an environment of its own."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
     monkeypatch.delitem(sys.modules, "broken_world", raising=False)
-    (tmp_path / "broken_world.py").write_text(BROKEN, encoding="utf-8")
-    return tmp_path
+    (folder / "broken_world.py").write_text(BROKEN, encoding="utf-8")
+    return folder
 
 
 def run(*arguments: str) -> Any:

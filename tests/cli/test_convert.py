@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,14 @@ from trajkit.schema import Episode, Message, Transition, message
 from trajkit.store.writer import write_episodes
 
 
-def make_episode(name: str, *, n_steps: int = 6, answer: Message | None = None, **fields: Any) -> Episode:
+def make_episode(
+    name: str, *, n_steps: int = 6, answer: Message | None = None, grows: bool = False, **fields: Any
+) -> Episode:
+    """An episode whose prompts have one message each, or begin with all that was said."""
     steps = tuple(
         Transition(
             step_index=i,
+            n_prompt_kept=2 * i if grows else 0,
             messages=(message("user", f"turn {i}"),),
             completion=answer or message("assistant", "go"),
         )
@@ -26,24 +29,16 @@ def make_episode(name: str, *, n_steps: int = 6, answer: Message | None = None, 
     return Episode(episode_id=name, source="test", steps=steps, **fields)
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def store(*episodes: Episode) -> None:
     """Write a store named `store` in the working folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def write(*episodes: Episode) -> None:
-        write_episodes(Path("store"), episodes, kind="test")
-
-    return write
+    write_episodes(Path("store"), episodes, kind="test")
 
 
 def convert(*arguments: str) -> int:
     return run(["convert", *arguments])
 
 
-def test_the_last_line_says_what_now_exists(
-    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_last_line_says_what_now_exists(capsys: pytest.CaptureFixture[str]) -> None:
     store(make_episode("a"), make_episode("b"))
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl") == 0
     printed = capsys.readouterr()
@@ -53,9 +48,7 @@ def test_the_last_line_says_what_now_exists(
     assert printed.err == ""
 
 
-def test_what_was_left_out_is_said_on_stderr(
-    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_left_out_is_said_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     thinking = Message.model_validate(
         {"role": "assistant", "content": [{"type": "thought", "text": "hm"}, {"type": "text", "text": "go"}]}
     )
@@ -70,7 +63,7 @@ def test_what_was_left_out_is_said_on_stderr(
     assert capsys.readouterr().err.startswith("error: openai-sft cannot carry 6 thoughts")
 
 
-def test_json_gives_the_summary(store: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_gives_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
     store(make_episode("a"), make_episode("b"))
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl", "--json") == 0
     printed = json.loads(capsys.readouterr().out)
@@ -79,9 +72,7 @@ def test_json_gives_the_summary(store: Callable[..., None], capsys: pytest.Captu
     assert len(printed["sha256"]) == 64
 
 
-def test_without_a_store_it_is_the_last_one(
-    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_store_it_is_the_last_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert convert("--to", "openai-sft", "-o", "train.jsonl") == 2
     assert "no STORE given" in capsys.readouterr().err
     store(make_episode("a"))
@@ -91,7 +82,7 @@ def test_without_a_store_it_is_the_last_one(
 
 
 def test_evaluation_episodes_are_refused_and_the_hint_works_as_typed(
-    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     store(make_episode("a", purpose="eval"), make_episode("b", purpose="train"))
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl") == 2
@@ -124,7 +115,6 @@ def test_wrong_requests_are_told_and_write_nothing(
     arguments: tuple[str, ...],
     code: int,
     told: str,
-    store: Callable[..., None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     store(make_episode("a"))
@@ -133,9 +123,7 @@ def test_wrong_requests_are_told_and_write_nothing(
     assert sorted(path.name for path in Path().iterdir()) == ["store"]
 
 
-def test_a_special_token_fails_unless_bad_rows_are_skipped(
-    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_special_token_fails_unless_bad_rows_are_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     store(make_episode("a"), make_episode("b", n_steps=1, answer=message("assistant", "<|im_end|>")))
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl") == 1
     assert 'episode b step 0: messages.1.content: special token "<|im_end|>"' in capsys.readouterr().err
@@ -143,24 +131,8 @@ def test_a_special_token_fails_unless_bad_rows_are_skipped(
     assert "not learned: 1 step: would be refused: special token" in capsys.readouterr().err
 
 
-def growing(name: str, n_steps: int = 4, **fields: Any) -> Episode:
-    """A conversation that only grows."""
-    steps = tuple(
-        Transition(
-            step_index=i,
-            n_prompt_kept=2 * i,
-            messages=(message("user", f"turn {i}"),),
-            completion=message("assistant", "go"),
-        )
-        for i in range(n_steps)
-    )
-    return Episode(episode_id=name, source="test", steps=steps, **fields)
-
-
-def test_a_row_for_each_conversation_says_what_it_saves(
-    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    store(growing("a"), growing("b"))
+def test_a_row_for_each_conversation_says_what_it_saves(capsys: pytest.CaptureFixture[str]) -> None:
+    store(make_episode("a", n_steps=4, grows=True), make_episode("b", n_steps=4, grows=True))
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl", "--unit", "episode") == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("train.jsonl  2 lines")
@@ -171,10 +143,8 @@ def test_a_row_for_each_conversation_says_what_it_saves(
     )
 
 
-def test_lengths_are_printed_and_what_became_of_longer_rows(
-    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    store(growing("a", 9))
+def test_lengths_are_printed_and_what_became_of_longer_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    store(make_episode("a", n_steps=9, grows=True))
     options = ("--tokenizer", "estimate", "--max-length", "40", "--overlong", "trim-history")
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl", *options) == 0
     printed = capsys.readouterr()
@@ -183,9 +153,7 @@ def test_lengths_are_printed_and_what_became_of_longer_rows(
     assert "trimmed: 5 rows by 15 turns of history" in printed.err
 
 
-def test_a_folder_to_train_from_is_named_as_such(
-    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_to_train_from_is_named_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     store(make_episode("a"))
     assert convert("store", "--to", "axolotl", "-o", "run", "--model", "org/model") == 0
     assert capsys.readouterr().out.startswith("run  6 lines")
@@ -194,7 +162,7 @@ def test_a_folder_to_train_from_is_named_as_such(
     assert capsys.readouterr().out.startswith("train.parquet  6 rows")
 
 
-def test_pairs_are_told_from_stores(store: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_pairs_are_told_from_stores(capsys: pytest.CaptureFixture[str]) -> None:
     from trajkit.schema import FeedbackKind, Metric, MetricLevel
 
     metric = Metric(name="episode_return", level=MetricLevel.EPISODE, kind=FeedbackKind.FLOAT)
@@ -224,24 +192,11 @@ def test_pairs_are_told_from_stores(store: Callable[..., None], capsys: pytest.C
 
 @pytest.mark.parametrize("form", daily(["openai-sft", "trl-prompt-completion", "together", "trl-kto"], 2))
 def test_single_turns_and_conversations_in_one_store_are_written_together(
-    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    asked = message("user", "turn 0")
-    conversation = (
-        Transition(step_index=0, messages=(asked,), completion=message("assistant", "go")),
-        Transition(
-            step_index=1,
-            n_prompt_kept=2,
-            messages=(message("user", "turn 1"),),
-            completion=message("assistant", "stop"),
-        ),
-    )
     ended = {"purpose": "train", "outcome": "success", "metrics": {"score": 1.0}}
     write_episodes(Path("single"), [make_episode("a", n_steps=1, **ended)], kind="test")
-    write_episodes(
-        Path("multi"), [Episode(episode_id="b", source="test", steps=conversation, **ended)], kind="test"
-    )
+    write_episodes(Path("multi"), [make_episode("b", n_steps=2, grows=True, **ended)], kind="test")
     assert run(["merge", "single", "multi", "-o", "both"]) == 0
     capsys.readouterr()
     assert convert("both", "--to", form, "-o", "train.jsonl") == 0, capsys.readouterr().err

@@ -7,11 +7,8 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import tomllib
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +18,16 @@ from pydantic import SecretStr
 import trajkit
 from tests.cli.jobs import a_job, a_store, an_episode
 from tests.cli.terminal import plain, seen
+from tests.cli.test_secrets import listening
 from tests.pages import printed
 from tests.publishing.hub_standin import READ_TOKEN, Fault, hub_standin
 from trajkit._core.settings import remember
 from trajkit.cli.main import run
 from trajkit.commands.checkup.check import Check, Checkup, Standing
-from trajkit.commands.checkup.local_stack import local_stack
+from trajkit.commands.checkup.folder import jobs, recipe_runs, stores
 from trajkit.commands.checkup.package import PURPOSES
-from trajkit.commands.checkup.remote import gateway, hub
-from trajkit.commands.checkup.runs import jobs, recipe_runs
+from trajkit.commands.checkup.service import gateway, hub, local_stack
 from trajkit.commands.checkup.setting import settings, source_folder
-from trajkit.commands.checkup.stores import stores
 from trajkit.commands.recipe.folder import RunFolder, StepRecord, StepStatus
 from trajkit.commands.recipe.load import load
 from trajkit.stack.process import Process, birth_of
@@ -46,12 +42,11 @@ _READ = ("TENSORZERO_", "OPENAI_", "HF_", "TOGETHER_", "FIREWORKS_", "AZURE_", "
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder of its own, and an environment that names nothing."""
     for name in [name for name in os.environ if name.startswith(_READ)]:
         monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return folder
 
 
 def one(found: Any, name: str) -> Check:
@@ -271,35 +266,6 @@ def test_a_damaged_state_file_is_told_without_what_it_holds() -> None:
     assert PASSWORD not in check.model_dump_json()
 
 
-@pytest.fixture
-def http_server() -> Iterator[Callable[[int, bytes], str]]:
-    """Start a server that answers everything in one way; gives its address."""
-    running: list[tuple[ThreadingHTTPServer, threading.Thread]] = []
-
-    def start(status: int, body: bytes) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        running.append((server, thread))
-        return f"http://127.0.0.1:{server.server_port}"
-
-    yield start
-    for server, thread in running:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 @pytest.mark.parametrize(
     ("status", "standing", "words"),
     [
@@ -309,26 +275,18 @@ def http_server() -> Iterator[Callable[[int, bytes], str]]:
     ],
 )
 def test_a_gateway_is_asked_how_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-    http_server: Callable[[int, bytes], str],
-    status: int,
-    standing: Standing,
-    words: str,
+    monkeypatch: pytest.MonkeyPatch, status: int, standing: Standing, words: str
 ) -> None:
     assert gateway() is None
-    monkeypatch.setenv("TENSORZERO_GATEWAY_URL", http_server(status, b'{"clickhouse":\n "error"}'))
-    check = gateway()
+    with listening(lambda path, key: (status, '{"clickhouse":\n "error"}')) as url:
+        monkeypatch.setenv("TENSORZERO_GATEWAY_URL", url)
+        check = gateway()
     assert check is not None
     assert check.standing == standing
     assert words in check.text
 
 
-def test_the_hub_is_asked_whose_token_it_is(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, http_server: Callable[[int, bytes], str]
-) -> None:
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(folder / "no-token"))
+def test_the_hub_is_asked_whose_token_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     with hub_standin() as running:
         monkeypatch.setenv("HF_ENDPOINT", running.url)
         monkeypatch.setenv("HF_TOKEN", READ_TOKEN)
@@ -336,12 +294,13 @@ def test_the_hub_is_asked_whose_token_it_is(
         assert check.standing == Standing.NOTE
         assert check.text == f"{running.url} knows the token of tester, which may read"
     assert hub().text == f"nothing answers at {running.url}: Connection refused"
-    monkeypatch.setenv("HF_ENDPOINT", http_server(401, b"{}"))
-    refused = hub()
-    assert (refused.standing, refused.todo) == (Standing.BROKEN, "hf auth login, or export HF_TOKEN=…")
-    assert READ_TOKEN not in refused.model_dump_json()
-    monkeypatch.delenv("HF_TOKEN")
-    assert hub().standing == Standing.NOTE
+    with listening(lambda path, key: (401, "{}")) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        refused = hub()
+        assert (refused.standing, refused.todo) == (Standing.BROKEN, "hf auth login, or export HF_TOKEN=…")
+        assert READ_TOKEN not in refused.model_dump_json()
+        monkeypatch.delenv("HF_TOKEN")
+        assert hub().standing == Standing.NOTE
 
 
 def test_a_redirect_takes_no_token_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +316,10 @@ def test_a_redirect_takes_no_token_to_another_host(monkeypatch: pytest.MonkeyPat
 # -- the folder ---------------------------------------------------------------------------------------------
 
 
-def test_stores_are_opened_and_what_is_half_written_is_found(folder: Path) -> None:
+def test_stores_are_opened_and_what_is_half_written_is_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(folder / "tmp"))  # others leave things in the usual one
     a_store("stores/whole", an_episode("a"))
     damaged = a_store("stores/split/train", an_episode("b"))
     (damaged / "steps" / "part-00000.parquet").write_bytes(b"")

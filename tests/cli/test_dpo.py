@@ -9,16 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.walks import write_walks
-from tests.tiny import make_tiny
 from trajkit._core.settings import remember
 from trajkit.cli.main import run
 
 QUICK = ("--learning-rate", "0.01", "--max-steps", "2", "--yes")
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +27,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def pairs(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def pairs(written: Path, tmp_path: Path) -> None:
     shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     remember("last_pairs", {"path": str(Path("stores/pairs").absolute())})
 
@@ -113,9 +106,6 @@ def test_what_cannot_be_trained_is_said(
     assert not list(Path("runs").glob("*")), "a job that was refused is forgotten"
 
 
-def test_without_pairs_the_command_that_makes_them_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_without_pairs_the_command_that_makes_them_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dpo", "local", "--model", "anything"]) == 2
     assert "trajkit pairs" in capsys.readouterr().err

@@ -22,7 +22,6 @@ from trajkit.rollouts.options import Options
 from trajkit.rollouts.session import prepare
 from trajkit.rollouts.session import run as play
 from trajkit.schema import Episode, LineageEntry, Transition, message
-from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway_config import prepare_config
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store
@@ -37,19 +36,11 @@ TWICE = ("--variants", "base=sample:tiny-base,again=sample:tiny-base")
 Answers = Callable[[dict[str, Any], int], Reply]
 
 
-@pytest.fixture
-def ask(stack_folder: Path) -> Callable[[str], str]:
-    database = ClickHouse.find(stack_folder / ".trajkit" / "stack" / "clickhouse")
-    assert database is not None
-    return database.ask
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working folder with the recipe's configuration, and no gateway."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def folder(folder: Path) -> Path:
+    """A working folder with the recipe's configuration, and no gateway."""
     shutil.copytree(RECIPE, "babyai")
-    return tmp_path
+    return folder
 
 
 def evaluated(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
@@ -231,7 +222,6 @@ def test_a_model_that_answers_only_garbage_finishes_and_is_reported_as_such(
 # -- in this process --------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("elsewhere")
 def test_models_of_this_machine_are_compared_without_a_gateway(capsys: pytest.CaptureFixture[str]) -> None:
     command = (*TWICE, *PROMPTS, *SHORT, "--seeds", "200:201")
     document = evaluated(capsys, *command, "--decoding", "greedy", "--decoding", "temperature=1", "-o", "out")
@@ -277,7 +267,6 @@ def tuned(seeds: range, *, lineage: Sequence[LineageEntry] = (), **fields: Any) 
     shutil.copytree(Path(__file__).parents[2] / "data" / "tiny-base", "runs/tiny/model")
 
 
-@pytest.mark.usefixtures("elsewhere")
 def test_seeds_that_a_model_has_learned_are_refused_unless_that_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -313,7 +302,6 @@ def test_seeds_that_a_model_has_learned_are_refused_unless_that_is_said(
     assert prompts["base"] == prompts["tuned"]
 
 
-@pytest.mark.usefixtures("elsewhere")
 def test_the_same_room_under_another_task_is_refused_unless_that_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -341,9 +329,8 @@ class Lighthouse:
 
 
 def test_the_worlds_that_a_sample_model_learned_are_not_held_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     asked = ["evaluate", "babyai", *TWICE, *SHORT, "--seeds"]
     assert run([*asked, "3000000:3000003"]) == 2
     refused = "sample:tiny-base (base) learned seed 3000000 of goto and 2 more"
@@ -355,9 +342,9 @@ def test_the_worlds_that_a_sample_model_learned_are_not_held_out(
 
 
 def test_prompts_of_another_environment_are_not_played(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(str(elsewhere))
+    monkeypatch.syspath_prepend(str(folder))
     Path("lighthouse.py").write_text(LIGHTHOUSE, encoding="utf-8")
     Path("trajkit.toml").write_text('config = "babyai/tensorzero.toml"\n', encoding="utf-8")
     command = ["evaluate", "lighthouse:Lighthouse", "--variants", "base=sample:tiny-base", "--seeds", "0:1"]
@@ -377,7 +364,6 @@ def test_prompts_of_another_environment_are_not_played(
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("elsewhere")
 def test_who_learned_no_functions_prompts_plays_without(capsys: pytest.CaptureFixture[str]) -> None:
     tuned(range(5), function=None, variants=())
     Path("trajkit.toml").write_text('config = "babyai/tensorzero.toml"\n', encoding="utf-8")
@@ -387,7 +373,6 @@ def test_who_learned_no_functions_prompts_plays_without(capsys: pytest.CaptureFi
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(
     ("template", "said"),
     [
@@ -423,7 +408,6 @@ def played_by(policy: str, **settings: str) -> LineageEntry:
     )
 
 
-@pytest.mark.usefixtures("elsewhere")
 def test_a_model_that_learned_the_prompts_of_an_agent_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     tuned(
         range(5), function=None, variants=("my_pkg.agent:Agent",), lineage=(played_by("my_pkg.agent:Agent"),)
@@ -467,10 +451,10 @@ def silent(observation):
 
 
 @pytest.fixture
-def agent(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def agent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An agent of one's own, which asks through its turn."""
-    monkeypatch.syspath_prepend(str(elsewhere))
-    name = f"own_agent_{elsewhere.name.replace('-', '_')}"
+    monkeypatch.syspath_prepend(str(folder))
+    name = f"own_agent_{folder.name.replace('-', '_')}"
     Path(f"{name}.py").write_text(AGENT, encoding="utf-8")
     return f"{name}:Agent"
 
@@ -603,7 +587,6 @@ def test_an_agent_that_asks_no_model_is_told_of(agent: str, capsys: pytest.Captu
     assert "it plays alike whichever model is measured" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("elsewhere")
 def test_what_a_job_of_another_folder_has_learned_is_known_too(capsys: pytest.CaptureFixture[str]) -> None:
     tuned(range(198, 203))
     Path("runs").rename("others")
@@ -612,7 +595,6 @@ def test_what_a_job_of_another_folder_has_learned_is_known_too(capsys: pytest.Ca
     assert "not held out: job tiny (tuned) learned seed 200 of goto and 2 more" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("elsewhere")
 def test_what_chose_a_checkpoint_is_not_held_out(capsys: pytest.CaptureFixture[str]) -> None:
     played = {"seeds": "300:310", "env": "babyai", "tasks": ["goto"]}
     tuned(range(5), recipe={"play": played})
@@ -622,7 +604,6 @@ def test_what_chose_a_checkpoint_is_not_held_out(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("elsewhere")
 def test_a_model_is_found_by_the_name_of_a_registered_variant(capsys: pytest.CaptureFixture[str]) -> None:
     tuned(range(5))
     assert run(["register", "tiny", "--config", "babyai/tensorzero.toml", "--variant", "mine", "--yes"]) == 0
@@ -633,7 +614,6 @@ def test_a_model_is_found_by_the_name_of_a_registered_variant(capsys: pytest.Cap
     assert "job tiny (mine) learned seed 2 of goto and 2 more" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -654,14 +634,12 @@ def test_a_model_that_cannot_play_is_refused_with_code_2(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("elsewhere")
 def test_a_dry_run_says_what_would_be_played(capsys: pytest.CaptureFixture[str]) -> None:
     document = evaluated(capsys, *TWICE, *PROMPTS, *SHORT, "--seeds", "200:206", "--dry-run")
     assert (document["n_episodes"], document["n_done"], document["models"]) == (12, 0, [])
     assert not Path("stores").exists()
 
 
-@pytest.mark.usefixtures("elsewhere")
 def test_episodes_for_training_are_no_evaluation() -> None:
     from trajkit.errors import RequestError
     from trajkit.evaluation.evaluation import evaluation

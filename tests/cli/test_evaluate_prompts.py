@@ -60,9 +60,7 @@ def held_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def folder(held_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+def _files(held_out: Path) -> None:
     Path("checks.py").write_text(SCORERS)
     shutil.copytree(held_out, "held-out")
 

@@ -81,9 +81,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def hostile(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def hostile(written: Path, tmp_path: Path) -> Path:
     """A folder with that store, whose own name is hostile too."""
-    monkeypatch.chdir(tmp_path)
     return shutil.copytree(written, tmp_path / f"store {NASTY.replace('/', '')}")
 
 

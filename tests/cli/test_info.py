@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 from tests.store.test_mutations import sealed
 from trajkit._core.settings import remember
@@ -106,10 +105,7 @@ def test_info_says_how_many_answers_have_their_tokens(
     assert line in capsys.readouterr().out
 
 
-def test_info_without_a_store_takes_the_last_one(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_info_without_a_store_takes_the_last_one(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["info"]) == 2
     assert "no STORE given" in capsys.readouterr().err
     remember("last_store", {"path": str(store)})
@@ -141,21 +137,6 @@ def test_info_of_an_empty_store_works(tmp_path: Path, capsys: pytest.CaptureFixt
     write_episodes(tmp_path / "store", [], kind="test")
     assert run(["info", str(tmp_path / "store")]) == 0
     assert "tokens    unknown\n" in capsys.readouterr().out
-
-
-def test_help_names_the_sample() -> None:
-    from trajkit.cli.main import cli
-
-    answer = CliRunner().invoke(cli, ["info", "--help"])
-    assert "sample:babyai" in answer.output
-
-
-def test_control_codes_in_names_do_not_reach_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_episodes(tmp_path / "s", [Episode(episode_id="a", source="t", task="\x1b[31mred\n")], kind="test")
-    assert run(["info", str(tmp_path / "s")]) == 0
-    assert "\\u001b[31mred\\n" in capsys.readouterr().out
 
 
 def test_info_says_when_the_digest_is_not_that_of_the_episodes(

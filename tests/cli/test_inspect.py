@@ -37,7 +37,6 @@ def write(path: Path, rows: Sequence[Any]) -> Path:
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Six conversations and two damaged lines, with secrets wherever one can be."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MY_OWN_KEY", OWN)
     rows = [
         chat("one", "1", "two", "2"),
@@ -99,9 +98,7 @@ def test_no_secret_is_in_any_output(logs: Path, capsys: pytest.CaptureFixture[st
             assert secret[:12] not in text
 
 
-def test_the_best_the_typical_and_the_worst_go_by_the_score(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_best_the_typical_and_the_worst_go_by_the_score(capsys: pytest.CaptureFixture[str]) -> None:
     found = told(["sample:babyai"], capsys)
     best, typical, worst = found["examples"]
     assert (best["which"], typical["which"], worst["which"]) == ("best", "typical", "worst")
@@ -201,22 +198,23 @@ def test_a_large_file_that_cannot_be_cut_is_read_where_it_is(
     assert found["failed"]["unread"] == {".txt": 1}
 
 
-@pytest.mark.parametrize("kind", ["text", "empty folder", "all damaged", "nothing", "url", "store with from"])
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["notes.txt"], "of no format that is known"),
+        (["empty"], "has no files"),
+        (["bad.jsonl", "--from", "openai-chat"], "no episode in bad.jsonl"),
+        (["missing.jsonl"], "there is no file or folder"),
+        (["https://someone:secret-word@logs.example.org/x"], "--from"),
+        (["sample:babyai", "--from", "atif"], "is a store"),
+    ],
+)
 def test_what_is_no_log_is_refused_with_a_hint(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("nothing", encoding="utf-8")
     write(tmp_path / "bad.jsonl", ['{"messages": [{"role"', "{"])
-    arguments, word = {
-        "text": (["notes.txt"], "of no format that is known"),
-        "empty folder": (["empty"], "has no files"),
-        "all damaged": (["bad.jsonl", "--from", "openai-chat"], "no episode in bad.jsonl"),
-        "nothing": (["missing.jsonl"], "there is no file or folder"),
-        "url": (["https://someone:secret-word@logs.example.org/x"], "--from"),
-        "store with from": (["sample:babyai", "--from", "atif"], "is a store"),
-    }[kind]
     assert run(["inspect", *arguments]) in (1, 2)
     said = capsys.readouterr()
     assert word in said.err

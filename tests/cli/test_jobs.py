@@ -16,9 +16,8 @@ WHY = "no memory\x1b[31m left"
 
 
 @pytest.fixture(autouse=True)
-def _jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _jobs() -> None:
     """One job that failed and one that succeeded, the last."""
-    monkeypatch.chdir(tmp_path)
     store = a_store("episodes", an_episode("e1"))
     a_job(store, job_id="broken", status=JobStatus.FAILED, error=WHY)
     a_job(store, job_id="good", result={"n_steps": 3, "train_loss": 0.5, "eval_loss": 0.25, "best_step": 2})

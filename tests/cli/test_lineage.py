@@ -16,12 +16,6 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "babyai"
 FT = "ft:gpt-4.1-mini-2025-04-14:org::abc"
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
     assert run(["lineage", *arguments]) == 0

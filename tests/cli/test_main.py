@@ -1,19 +1,16 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 import trajkit
+from tests import warm
 from trajkit import errors
 from trajkit.cli.main import run
 from trajkit.commands.catalog import COMMANDS
-
-
-def test_the_version_is_the_package_s(capsys):
-    assert run(["--version"]) == 0
-    assert capsys.readouterr().out == f"trajkit, version {trajkit.__version__}\n"
 
 
 def test_help_lists_every_command_on_stdout(capsys):
@@ -30,9 +27,6 @@ def test_a_command_that_does_not_exist_is_a_wrong_request(capsys):
     shown = capsys.readouterr()
     assert "No such command 'levitate'" in shown.err
     assert shown.out == ""
-
-
-def test_a_mistyped_command_gets_a_suggestion(capsys):
     assert run(["exprot"]) == 2
     assert "No such command 'exprot'. Did you mean 'export'?" in capsys.readouterr().err
 
@@ -51,13 +45,7 @@ def test_quiet_leaves_out_notes_in_every_place(arguments, capsys):
     assert "train" in shown.out
 
 
-def test_an_option_that_does_not_exist_is_a_wrong_request(capsys):
-    assert run(["info", "--levitate"]) == 2
-    assert "No such option" in capsys.readouterr().err
-
-
-def test_an_error_is_a_line_and_a_hint(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_an_error_is_a_line_and_a_hint(capsys):
     assert run(["info", "nowhere"]) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("error: ")
@@ -71,9 +59,8 @@ def test_a_long_argument_is_searched_for_passwords_in_a_moment():
     assert done.returncode == 1
 
 
-def test_debug_shows_the_traceback(tmp_path):
-    command = [sys.executable, "-m", "trajkit", "--debug", "info", "nowhere"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+def test_debug_shows_the_traceback(folder):
+    done = warm.trajkit(["--debug", "info", "nowhere"], folder, dict(os.environ))
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback")
     assert "StoreError" in done.stderr
@@ -109,10 +96,11 @@ def test_every_kind_of_error_has_its_exit_code(error, code):
     ("arguments", "missing"),
     [
         (["weight", "sample:babyai", "--dry-run"], "Missing option '--scheme'"),
+        (["info", "--levitate"], "No such option"),
         (["check-env"], "Missing argument 'ENVIRONMENT'"),
     ],
 )
-def test_a_command_names_the_option_or_argument_that_it_lacks(
+def test_a_command_names_what_it_lacks_or_does_not_know(
     arguments: list[str], missing: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == 2

@@ -41,7 +41,6 @@ Printed = pytest.CaptureFixture[str]
 @pytest.fixture
 def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What is there once somebody's code ran; the code can be imported from the working folder."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("evil_mod", "stores.theirs.evil"):  # what was imported before runs only once
         monkeypatch.delitem(sys.modules, name, raising=False)

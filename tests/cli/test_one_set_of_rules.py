@@ -142,9 +142,8 @@ def test_validate_finds_no_error_in_what_convert_writes(
 
 
 def test_a_call_of_an_undeclared_tool_is_refused_and_the_hint_declares_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     episodes = [episode(f"e{n}", _TALKS["no ids"], None, is_chained=True) for n in range(10)]
     write_episodes(Path("store"), episodes, kind="test")
     arguments = ["convert", "store", "--to", "openai-sft", "--unit", "episode", "-o"]
@@ -169,9 +168,8 @@ def test_a_call_of_an_undeclared_tool_is_refused_and_the_hint_declares_it(
 
 @pytest.mark.parametrize("form", ["trl-messages", "vertex"])
 def test_a_format_that_learns_every_answer_names_what_carries_conversations(
-    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     write_episodes(Path("store"), [episode("e", _TALKS["turns"], None, is_chained=True)], kind="test")
     assert run(["convert", "store", "--to", form, "-o", "a.jsonl", "--unit", "step"]) == 1
     told = capsys.readouterr().err
@@ -182,13 +180,8 @@ def test_a_format_that_learns_every_answer_names_what_carries_conversations(
 @pytest.mark.parametrize("options", [(), ("--skip-bad",)])
 @pytest.mark.parametrize("form", daily(["trl-messages", "vertex"], 1))
 def test_conversations_become_rows_of_episodes_where_no_unit_was_given(
-    form: str,
-    options: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    form: str, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     write_episodes(Path("store"), [episode("e", _TALKS["turns"], None, is_chained=True)], kind="test")
     assert run(["convert", "store", "--to", form, "-o", "a.jsonl", *options, "--json"]) == 0
     printed = capsys.readouterr()
@@ -202,9 +195,8 @@ def test_conversations_become_rows_of_episodes_where_no_unit_was_given(
 
 
 def test_an_answer_that_is_only_context_is_carried_by_prompts_with_completions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     whole = episode("e", _TALKS["turns"], None, is_chained=True)
     first = whole.steps[0].model_copy(update={"loss_weight": 0.0, "mask_reason": "no-op"})
     masked = whole.model_copy(update={"steps": (first, *whole.steps[1:])})
@@ -225,9 +217,8 @@ def test_an_answer_that_is_only_context_is_carried_by_prompts_with_completions(
 
 @pytest.mark.parametrize("text", ["{}", "[", "[]", "[1]", None])
 def test_a_file_that_holds_no_tools_is_a_wrong_request(
-    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    text: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     write_episodes(Path("store"), [episode("e", _TALKS["call"], None, is_chained=True)], kind="test")
     if text is not None:
         Path("tools.json").write_text(text)

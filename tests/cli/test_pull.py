@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from tests.publishing.hub_standin import HubStandin, hub_standin
+from tests.publishing.hub_standin import HubStandin
 from tests.store import test_mutations as damaging
 from trajkit.cli.main import run
 from trajkit.publishing.files.contents import make_contents
@@ -21,18 +20,10 @@ _BAD = {"messages": [{"role": "nobody"}]}
 
 
 @pytest.fixture
-def standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubStandin]:
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.chdir(tmp_path)
-    with hub_standin() as running:
-        monkeypatch.setenv("HF_ENDPOINT", running.url)
-        rows = "".join(json.dumps(row) + "\n" for row in (_ROW, _BAD, _ROW)).encode()
-        running.put("dataset", "org/chats", {"train.jsonl": rows}, private=False)
-        yield running
+def standin(standin: HubStandin) -> HubStandin:
+    rows = "".join(json.dumps(row) + "\n" for row in (_ROW, _BAD, _ROW)).encode()
+    standin.put("dataset", "org/chats", {"train.jsonl": rows}, private=False)
+    return standin
 
 
 def test_a_public_dataset_needs_no_token_and_becomes_the_last_store(
@@ -140,7 +131,7 @@ def test_a_record_or_a_file_that_is_broken_is_an_error_in_words(
         assert everything(tmp_path) == set()
 
 
-def test_a_card_whose_aliases_have_no_end_is_read_quickly(standin: HubStandin, tmp_path: Path) -> None:
+def test_a_card_whose_aliases_have_no_end_is_read_quickly(standin: HubStandin) -> None:
     lists = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(12)
     )

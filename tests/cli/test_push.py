@@ -8,14 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.cli.jobs import a_store, an_episode
-from tests.publishing.hub_standin import TOKEN, HubStandin, hub_standin
+from tests.cli.test_redact import SCANNER, scanner
+from tests.publishing.hub_standin import TOKEN, HubStandin
 from trajkit._core.samples import model_path
 from trajkit.cli.main import run
 from trajkit.curation.selection.split import split
@@ -39,17 +39,9 @@ print(json.dumps(datasets.load_dataset("tester/data", split="train")[0]["message
 """
 
 
-@pytest.fixture
-def standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubStandin]:
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    monkeypatch.chdir(tmp_path)
-    with hub_standin() as running:
-        monkeypatch.setenv("HF_ENDPOINT", running.url)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        yield running
+@pytest.fixture(autouse=True)
+def _token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
 
 
 @pytest.mark.full
@@ -311,25 +303,12 @@ def test_a_model_is_sent_with_its_card_unless_there_are_secrets_in_its_files(
     assert standin.file("model", "tester/tiny", sent) == (tmp_path / "model" / sent).read_bytes()
 
 
-# what betterleaks and gitleaks do with standard input, with one rule
-SCANNER = """#!PYTHON
-import json, sys
-options = dict(zip(sys.argv, sys.argv[1:] + [""]))
-found = [{"RuleID": "a-rule"} for line in sys.stdin if "go forward" in line or "tiny" in line]
-with open(options["--report-path"], "w") as file:
-    json.dump(found, file)
-sys.exit(int(options["--exit-code"]) if found else 0)
-"""
-
-
 @pytest.mark.full
 def test_another_scanner_on_the_path_is_asked_too(
     standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "betterleaks"
-    program.write_text(SCANNER.replace("PYTHON", sys.executable))
-    program.chmod(0o755)
+    found = '"go forward" in line or "tiny" in line'
+    scanner("betterleaks", SCANNER.replace('"left over" in line', found))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     step = Transition(
         step_index=0, messages=(message("user", "x"),), completion=message("assistant", "go forward")

@@ -125,7 +125,6 @@ def test_texts_that_functions_make_end_the_query_and_not_the_machine(store: str)
 
 
 @pytest.mark.full
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
 def test_ctrl_c_ends_a_query_within_a_function_that_cannot_be_stopped(store: str) -> None:
     pattern = (
         "select count(*) from episodes where regexp_matches(repeat('a', 20000) || seed, '(a?){1000}a{1000}b')"

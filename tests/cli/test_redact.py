@@ -31,7 +31,6 @@ sys.exit(int(options["--exit-code"]) if found else 0)
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     step = Transition(
         step_index=0,

@@ -22,11 +22,8 @@ CONFIG = Path("tensorzero.toml")
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    shutil.copytree(RECIPE, tmp_path, dirs_exist_ok=True)
-    return tmp_path
+def _recipe() -> None:
+    shutil.copytree(RECIPE, ".", dirs_exist_ok=True)
 
 
 def function() -> Any:

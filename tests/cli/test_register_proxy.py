@@ -35,10 +35,8 @@ FT = "ft:gpt-4.1-mini-2025-04-14:org::abc"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def _config() -> None:
     CONFIG.write_text(TEXT)
-    return tmp_path
 
 
 @pytest.fixture

@@ -26,14 +26,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def folder(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True)
+def folder(folder: Path, written: Path) -> Path:
     """A working folder that has both."""
-    monkeypatch.chdir(tmp_path)
-    return shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+    return shutil.copytree(written, folder, dirs_exist_ok=True)
 
 
-@pytest.mark.usefixtures("folder")
 def test_it_prints_each_variant_and_the_difference(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["report", "base", "tuned", *FEW]) == 0
     said = capsys.readouterr()
@@ -43,7 +41,6 @@ def test_it_prints_each_variant_and_the_difference(capsys: pytest.CaptureFixture
     assert "-o FOLDER" in said.err
 
 
-@pytest.mark.usefixtures("folder")
 def test_json_is_the_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["report", "before=base", "after=tuned", "--json", "--confidence", "0.9", *FEW]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -87,7 +84,6 @@ def test_a_requirement_is_a_gate(folder: Path, capsys: pytest.CaptureFixture[str
     assert not (folder / "other").exists()
 
 
-@pytest.mark.usefixtures("folder")
 def test_the_baseline_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["report", "base", "tuned", "--baseline", "tuned", "--json", *FEW]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -127,7 +123,6 @@ def test_what_a_registered_variant_learned_is_told(folder: Path, capsys: pytest.
     assert groups[0]["training"] == {"model": "my-model", "n_episodes": 30, "n_learned": 180}
 
 
-@pytest.mark.usefixtures("folder")
 def test_a_model_that_nobody_knows_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["report", "base", "tuned", "--trained", "tuned=my-job"]) == 2
     assert "no model 'my-job'" in capsys.readouterr().err
@@ -156,7 +151,6 @@ def test_without_a_store_it_takes_the_last_evaluation_and_not_what_is_to_be_lear
     assert "from " not in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "verb", daily(["select --top 1", "stats", "mask --reason invalid", "weight --scheme uniform", "split"], 2)
 )

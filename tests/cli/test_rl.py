@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.tiny import make_tiny
 from trajkit.cli.main import run
 from trajkit.commands.comparison.contenders import seen_by
 from trajkit.commands.training.tuned import tuned_model
@@ -29,14 +28,8 @@ QUICK = (
 )
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
-
-
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def here() -> None:
     Path("trajkit.toml").write_text(RESERVED)
 
 
@@ -93,7 +86,6 @@ def test_a_job_trains_in_its_own_process_and_keeps_what_it_played(
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
 def test_a_job_outlives_ctrl_c_and_goes_on_when_it_was_killed(
     base: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,25 +10,18 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from tests.tiny import make_tiny
+from tests.cli.test_rl import WORLD, events, job
 from tests.training.rl.tinker_standin import KEY, TinkerStandIn
 from tests.training.rl.worlds import LETTERS
 from trajkit.cli.main import run
 from trajkit.store.dataset import open_dataset
-from trajkit.training.job import TuneJob
 from trajkit.training.runs import Runs
 
-WORLD = "tests.training.rl.worlds:Letters"
 RESERVED = '[[reserved]]\nenv = "letters"\ntasks = ["default"]\nseeds = "100:108"\nstates = []\n'
 QUICK = (
     "--seeds-per-iteration 4 --num-generations 6 --max-new-tokens 1 --history 0 --learning-rate 0.01"
     " --loss-fn ppo --minibatches 2"
 )
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture
@@ -41,8 +34,7 @@ def service(base: str) -> Iterator[TinkerStandIn]:
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", KEY)
     Path("trajkit.toml").write_text(RESERVED)
 
@@ -50,15 +42,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def rl(service: TinkerStandIn, base: str, *options: str) -> int:
     command = ["rl", "tinker", "--model", base, "--env", WORLD, "--base-url", service.url]
     return run([*command, *QUICK.split(), *options])
-
-
-def job() -> TuneJob:
-    (found,) = Runs(Path("runs")).all()
-    return found
-
-
-def events(kind: str) -> list[dict[str, Any]]:
-    return [event for event in Runs(Path("runs")).events(job().job_id) if event["kind"] == kind]
 
 
 def chance_of_a_letter(network: Any, base: str, prompt: Sequence[int]) -> float:

@@ -5,21 +5,19 @@ import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.matrix import daily
+from tests.node_tools import free_port
 from tests.rollouts.loopback import Reply, said, serve
 from tests.warm import Forked
 from trajkit._core.settings import remembered
 from trajkit.cli.main import run
-from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway_config import prepare_config
 from trajkit.stack.local import recipe_config
 from trajkit.store.reader import open_store
@@ -27,30 +25,7 @@ from trajkit.store.reader import open_store
 EXPERT = ["rollout", "babyai", "--policy", "expert"]
 
 
-@pytest.fixture
-def ask(stack_folder: Path) -> Callable[[str], str]:
-    database = ClickHouse.find(stack_folder / ".trajkit" / "stack" / "clickhouse")
-    assert database is not None
-    return database.ask
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def closed_address() -> str:
-    """An address where nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
-
-
-def test_the_table_has_a_row_per_task_and_one_over_all(elsewhere, capsys):
+def test_the_table_has_a_row_per_task_and_one_over_all(folder, capsys):
     assert run([*EXPERT, "--task", "goto", "--task", "open", "--episodes", "3"]) == 0
     printed = capsys.readouterr()
     heading, rule, *rows = printed.out.splitlines()
@@ -66,13 +41,13 @@ def test_the_table_has_a_row_per_task_and_one_over_all(elsewhere, capsys):
     assert re.fullmatch(r"6 of 6 episodes  \d+ steps  6 successes  0 errors  [\d,]+ steps/s  [\d.]+ s", end)
 
 
-def test_without_a_task_all_five_are_played(elsewhere, capsys):
+def test_without_a_task_all_five_are_played(folder, capsys):
     assert run([*EXPERT, "--episodes", "1"]) == 0
     rows = [line.split()[1] for line in capsys.readouterr().out.splitlines()[2:]]
     assert rows == ["goto", "pickup", "open", "putnext", "pick_up_seq_go_to", "all"]
 
 
-def test_json_is_a_line_per_episode_and_nothing_else(elsewhere, capsys):
+def test_json_is_a_line_per_episode_and_nothing_else(folder, capsys):
     assert run([*EXPERT, "--task", "goto", "--seeds", "200:202", "--purpose", "eval", "--json"]) == 0
     lines = sorted(map(json.loads, capsys.readouterr().out.splitlines()), key=lambda line: line["seed"])
     first, second = lines
@@ -89,10 +64,10 @@ def test_json_is_a_line_per_episode_and_nothing_else(elsewhere, capsys):
     assert first["run"] == second["run"]
 
 
-def test_a_store_is_written_and_remembered(elsewhere, capsys):
+def test_a_store_is_written_and_remembered(folder, capsys):
     assert run([*EXPERT, "--task", "goto", "--episodes", "2", "-o", "store"]) == 0
-    assert open_store(elsewhere / "store").manifest.counts.n_episodes == 2
-    assert remembered("last_store") == {"path": str(elsewhere / "store")}
+    assert open_store(folder / "store").manifest.counts.n_episodes == 2
+    assert remembered("last_store") == {"path": str(folder / "store")}
     assert capsys.readouterr().err.splitlines()[-1].startswith("store  2 episodes  ")
 
 
@@ -127,16 +102,16 @@ def test_a_store_is_written_and_remembered(elsewhere, capsys):
         (["rollout", "babyai"], "no gateway to play through"),
     ],
 )
-def test_a_wrong_request_is_refused_with_code_2(arguments, message, elsewhere, capsys):
+def test_a_wrong_request_is_refused_with_code_2(arguments, message, folder, capsys):
     assert run(arguments) == 2
     printed = capsys.readouterr()
     assert message in printed.err
     assert printed.out == ""
-    assert list(elsewhere.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
-def test_a_store_that_exists_is_refused_before_anything_is_played(elsewhere, capsys):
-    (elsewhere / "store").mkdir()
+def test_a_store_that_exists_is_refused_before_anything_is_played(folder, capsys):
+    (folder / "store").mkdir()
     assert run([*EXPERT, "-o", "store"]) == 1
     assert capsys.readouterr().err.splitlines() == [
         "error: store exists already",
@@ -162,9 +137,10 @@ def test_it_plays_through_the_local_stack_as_the_readme_has_it(in_stack_folder, 
 
 
 def test_episodes_that_a_service_spoiled_are_counted_and_the_exit_code_is_1(
-    in_stack_folder, tmp_path, closed_address, capsys
+    in_stack_folder, tmp_path, capsys
 ):
-    config = prepare_config(recipe_config(), tmp_path / "config", model_url=closed_address)
+    closed = f"http://127.0.0.1:{free_port()}"
+    config = prepare_config(recipe_config(), tmp_path / "config", model_url=closed)
     arguments = ["--task", "goto", "--variant", "history", "--episodes", "2", "--retries", "0"]
     assert run(["rollout", "babyai", *arguments, "--config", str(config)]) == 1
     printed = capsys.readouterr()
@@ -174,8 +150,9 @@ def test_episodes_that_a_service_spoiled_are_counted_and_the_exit_code_is_1(
     assert "2 episodes ended by an error, without feedback: connection: " in printed.err
 
 
-def test_a_model_that_is_down_ends_the_run_with_code_4(in_stack_folder, tmp_path, closed_address, capsys):
-    config = prepare_config(recipe_config(), tmp_path / "config", model_url=closed_address)
+def test_a_model_that_is_down_ends_the_run_with_code_4(in_stack_folder, tmp_path, capsys):
+    closed = f"http://127.0.0.1:{free_port()}"
+    config = prepare_config(recipe_config(), tmp_path / "config", model_url=closed)
     arguments = ["--variant", "history", "--episodes", "200", "--retries", "0", "--config", str(config)]
     assert run(["rollout", "babyai", *arguments]) == 4
     printed = capsys.readouterr()
@@ -219,24 +196,24 @@ def test_ctrl_c_leaves_feedback_of_finished_episodes_only_and_no_store(
 
 
 @pytest.mark.full
-def test_a_run_that_was_stopped_goes_on_where_it_was(elsewhere, capsys):
+def test_a_run_that_was_stopped_goes_on_where_it_was(folder, capsys):
     command = [*EXPERT, "--task", "goto", "--seeds", "0:300", "-o", "store"]
     assert run([*command, "--max-minutes", "0.0025", "--json"]) == 5
     stopped = capsys.readouterr()
     first = [json.loads(line)["seed"] for line in stopped.out.splitlines()]
     assert 0 < len(first) < 300
     assert f"--max-minutes is reached: 0.0025 min; {len(first)} of 300 episodes are done; " in stopped.err
-    assert open_store(elsewhere / "store").manifest.counts.n_episodes == len(first)
+    assert open_store(folder / "store").manifest.counts.n_episodes == len(first)
     assert run([*command, "--json"]) == 0
     whole = capsys.readouterr()
     seeds = [json.loads(line)["seed"] for line in whole.out.splitlines()]
     assert seeds[: len(first)] == first
     assert sorted(seeds) == list(range(300))
     assert f"; {len(first)} done before" in whole.err
-    assert open_store(elsewhere / "store").manifest.counts.n_episodes == 300
+    assert open_store(folder / "store").manifest.counts.n_episodes == 300
 
 
-def test_a_run_that_is_done_says_so_and_prints_its_table_and_writes_its_store(elsewhere, capsys):
+def test_a_run_that_is_done_says_so_and_prints_its_table_and_writes_its_store(folder, capsys):
     command = [*EXPERT, "--task", "goto", "--episodes", "3"]
     assert run(command) == 0
     table = capsys.readouterr().out
@@ -254,7 +231,7 @@ def test_a_run_that_is_done_says_so_and_prints_its_table_and_writes_its_store(el
     assert "3 of 3 episodes" in capsys.readouterr().err
 
 
-def test_quiet_leaves_the_table_alone(elsewhere, capsys):
+def test_quiet_leaves_the_table_alone(folder, capsys):
     assert run([*EXPERT, "--task", "goto", "--episodes", "2", "--quiet", "-o", "store"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
@@ -264,7 +241,7 @@ def test_quiet_leaves_the_table_alone(elsewhere, capsys):
     assert (printed.err, len(printed.out.splitlines())) == ("", 2)
 
 
-def test_the_shards_together_are_the_whole(elsewhere, capsys):
+def test_the_shards_together_are_the_whole(folder, capsys):
     def jobs(*arguments):
         assert run([*EXPERT, "--task", "goto", "--task", "open", "--seeds", "0:9", "--json", *arguments]) == 0
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -275,8 +252,8 @@ def test_the_shards_together_are_the_whole(elsewhere, capsys):
     assert all(parts)
 
 
-def test_seeds_come_from_a_list_or_a_file(elsewhere, capsys):
-    (elsewhere / "seeds.txt").write_text("4\n2  # a hard one\n")
+def test_seeds_come_from_a_list_or_a_file(folder, capsys):
+    (folder / "seeds.txt").write_text("4\n2  # a hard one\n")
     for seeds, expected in (("1,5,9", [1, 5, 9]), ("0:20:7", [0, 7, 14]), ("seeds.txt", [2, 4])):
         assert run([*EXPERT, "--task", "goto", "--seeds", seeds, "--json"]) == 0
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -309,9 +286,8 @@ def agent(observation: str) -> str:
 """
 
 
-def test_an_environment_and_an_agent_of_ones_own_are_played_by_name(elsewhere, capsys, monkeypatch):
-    (elsewhere / "own_world.py").write_text(OWN)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+def test_an_environment_and_an_agent_of_ones_own_are_played_by_name(folder, capsys):
+    (folder / "own_world.py").write_text(OWN)
     command = ["rollout", "own_world:Count", "--env-set", "n=5", "--policy", "own_world:agent"]
     assert run([*command, "--episodes", "2", "--json", "-o", "store"]) == 0
     printed = capsys.readouterr()
@@ -320,12 +296,12 @@ def test_an_environment_and_an_agent_of_ones_own_are_played_by_name(elsewhere, c
         (5, "success", "own_world:agent")
     ] * 2
     assert printed.err.count("noise") == 10  # what an environment prints is no result
-    arguments = open_store(elsewhere / "store").manifest.lineage[0].arguments
+    arguments = open_store(folder / "store").manifest.lineage[0].arguments
     assert (arguments["env_id"], arguments["env_settings"]) == ("own_world:Count", {"n": "5"})
 
 
-def test_an_environment_without_an_end_is_bounded(elsewhere, capsys):
-    (elsewhere / "own_world.py").write_text(OWN)
+def test_an_environment_without_an_end_is_bounded(folder, capsys):
+    (folder / "own_world.py").write_text(OWN)
     command = ["rollout", "own_world:Count", "--policy", "random", "--episodes", "2", "--json"]
     assert run([*command, "--max-steps", "6"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -343,7 +319,7 @@ def key(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
 
 
-def test_a_model_that_costs_money_is_not_asked_without_a_yes(elsewhere, capsys, key):
+def test_a_model_that_costs_money_is_not_asked_without_a_yes(folder, capsys, key):
     assert run([*PAID, "--input-price", "2", "--output-price", "8", "--max-steps", "10"]) == 2
     printed = capsys.readouterr()
     lines = printed.err.splitlines()
@@ -356,12 +332,12 @@ def test_a_model_that_costs_money_is_not_asked_without_a_yes(elsewhere, capsys, 
     assert lines[5] == "error: this asks a model that may cost money: gpt-x at api.openai.com/v1"
     assert lines[6] == "hint: --yes plays it, --dry-run shows the plan alone"
     assert printed.out == ""
-    assert list(elsewhere.iterdir()) == []
+    assert list(folder.iterdir()) == []
     assert "sk-not-a-key" not in printed.err
 
 
-def test_a_dry_run_prints_the_plan_and_leaves_nothing(elsewhere, capsys, key):
-    (elsewhere / "trajkit.toml").write_text("input_price = 2\noutput_price = 8\n")
+def test_a_dry_run_prints_the_plan_and_leaves_nothing(folder, capsys, key):
+    (folder / "trajkit.toml").write_text("input_price = 2\noutput_price = 8\n")
     assert run([*PAID, "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["n_episodes"], plan["n_done"], plan["n_calls"]) == (10, 0, 640)  # goto ends after 64 steps
@@ -370,19 +346,19 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(elsewhere, capsys, key):
     assert plan["cost_usd"] == pytest.approx((2 * plan["n_input_tokens"] + 8 * plan["n_output_tokens"]) / 1e6)
     assert run([*EXPERT, "--task", "goto", "--dry-run"]) == 0
     assert "models    none that costs money" in capsys.readouterr().out
-    assert [path.name for path in elsewhere.iterdir()] == ["trajkit.toml"]
+    assert [path.name for path in folder.iterdir()] == ["trajkit.toml"]
 
 
-def test_limits_bound_the_plan(elsewhere, capsys, key):
+def test_limits_bound_the_plan(folder, capsys, key):
     assert run([*PAID, "--dry-run", "--json", "--max-calls", "50"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["n_calls"], plan["cost_usd"]) == (50, None)
 
 
-def test_a_model_on_this_machine_is_asked_without_a_question_and_limits_hold(elsewhere, capsys):
+def test_a_model_on_this_machine_is_asked_without_a_question_and_limits_hold(folder, capsys):
     from trajkit.stack.process import end, start_module
 
-    log = elsewhere / "model.log"
+    log = folder / "model.log"
     process, url = start_module(
         "trajkit.stack.model_server",
         ["--port", "0", "--mistakes", "0"],
@@ -423,12 +399,12 @@ async def through(turn):
 """
 
 
-def test_an_agent_that_asks_past_its_turn_is_told_of_after_its_first_episode(elsewhere, capsys, monkeypatch):
+def test_an_agent_that_asks_past_its_turn_is_told_of_after_its_first_episode(folder, capsys, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "")
-    (elsewhere / "own_past.py").write_text(OWN)
+    (folder / "own_past.py").write_text(OWN)
     with serve(lambda body, number: Reply(said("1"))) as server:
         url = server.url
-        (elsewhere / "asking.py").write_text(ASKING.replace("URL", repr(f"{url}/chat/completions")))
+        (folder / "asking.py").write_text(ASKING.replace("URL", repr(f"{url}/chat/completions")))
         command = ["rollout", "own_past:Count", "--episodes", "2", "--max-steps", "2", "--model-url", url]
         assert run([*command, "--policy", "asking:past", "--json"]) == 0
         printed = capsys.readouterr().err
@@ -452,12 +428,10 @@ def test_the_stand_in_costs_nothing_and_a_real_model_in_its_place_is_asked_about
     assert "may cost money: openai::gpt-x (variant history)" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of its own is POSIX; run it there")
 @pytest.mark.parametrize(
     ("typed", "code", "last"), daily([("n", 1, "nothing was played"), ("y", 2, "needs a key")], 1)
 )
-def test_on_a_terminal_it_asks_and_takes_a_no(typed, code, last, elsewhere, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+def test_on_a_terminal_it_asks_and_takes_a_no(typed, code, last, folder, monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     ours, theirs = os.openpty()
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "dumb"}

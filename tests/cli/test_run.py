@@ -13,7 +13,8 @@ import pytest
 from tests.commands.recipe.conftest import CHOOSE
 from tests.matrix import daily
 from tests.rollouts.loopback import said
-from tests.training.hosted.openai_server import KEY, FakeOpenAI, serving
+from tests.training.hosted.loopback import Reply, Request
+from tests.training.hosted.openai_server import KEY, FakeOpenAI
 from trajkit._core.seeds import as_seeds
 from trajkit._core.settings import reserved
 from trajkit.cli.main import run
@@ -26,12 +27,9 @@ VARIANT = "history_and_reasoning_sft"
 TUNED = "ft:gpt-4.1-mini-2025-04-14:org-test::abc"
 
 
-@pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The recipe `choose.yaml` in an empty working folder."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _recipe() -> None:
     Path("choose.yaml").write_text(CHOOSE, encoding="utf-8")
-    return tmp_path
 
 
 def registered(folder: str) -> dict[str, str]:
@@ -42,7 +40,6 @@ def registered(folder: str) -> dict[str, str]:
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("recipe")
 def test_the_local_recipe_tunes_and_registers_the_tiny_model(capsys: pytest.CaptureFixture[str]) -> None:
     changes = ("--set", "tuned.max_steps=18", "--set", "tuned.set.eval_steps=9")
     command = ["run", "babyai_local_sft", "-o", "run", *changes, "--yes"]
@@ -71,15 +68,15 @@ class FakeWithModel(FakeOpenAI):
 
     n_asked = 0
 
-    def answer(self, method: str, path: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
-        if (method, path) != ("POST", "/chat/completions"):
-            return super().answer(method, path, query, body)
+    def answer(self, request: Request, body: Any) -> Reply:
+        if str(request) != "POST /chat/completions":
+            return super().answer(request, body)
         assert body["model"] == TUNED
         self.n_asked += 1
-        return 200, said('{"thinking": "", "action": "go forward"}')
+        return Reply(said('{"thinking": "", "action": "go forward"}'))
 
 
-@pytest.mark.usefixtures("in_stack_folder", "recipe")
+@pytest.mark.usefixtures("in_stack_folder")
 def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,9 +95,9 @@ def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
     changes = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
     command = ["run", "babyai_openai", "-o", "run", *changes]
     fake = FakeWithModel()
-    with serving(fake) as url:
+    with fake:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.url)
         assert run([*command, "--dry-run"]) == 0
         printed = capsys.readouterr().err
         assert "sends the rows to a service, which bills them" in printed
@@ -132,7 +129,7 @@ def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("in_stack_folder", "recipe")
+@pytest.mark.usefixtures("in_stack_folder")
 def test_the_recipe_of_four_prompts_compares_them_on_the_same_worlds() -> None:
     small = {"evaluated.task": "goto", "evaluated.seeds": "200:202", "evaluated.max_steps": "3"}
     changes = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
@@ -144,7 +141,6 @@ def test_the_recipe_of_four_prompts_compares_them_on_the_same_worlds() -> None:
     assert reserved()[0].seeds == as_seeds("200:220")
 
 
-@pytest.mark.usefixtures("recipe")
 def test_the_plan_comes_first_and_a_dry_run_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "choose.yaml", "-o", "run", "--dry-run"]) == 0
     printed = capsys.readouterr()
@@ -157,7 +153,6 @@ def test_the_plan_comes_first_and_a_dry_run_leaves_nothing(capsys: pytest.Captur
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("recipe")
 def test_json_is_one_document_and_steps_talk_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "choose.yaml", "-o", "run", "--yes", "--json"]) == 0
     printed = capsys.readouterr()
@@ -168,7 +163,6 @@ def test_json_is_one_document_and_steps_talk_beside_it(capsys: pytest.CaptureFix
     assert "run/sides/train" in printed.err  # what the step said itself
 
 
-@pytest.mark.usefixtures("recipe")
 def test_a_step_that_fails_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["run", "choose.yaml", "-o", "run", "--set", "good.where=episode_return > 7"]
     assert run([*command, "--yes"]) == 1
@@ -181,7 +175,6 @@ def test_a_step_that_fails_says_how_to_go_on(capsys: pytest.CaptureFixture[str])
     assert "1  good     failed   trajkit select" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("recipe")
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -225,9 +218,7 @@ TOO_ODD = {
 
 
 @pytest.mark.parametrize("kind", daily(TOO_ODD, 2))
-def test_a_recipe_without_bounds_is_an_error_at_once(
-    kind: str, recipe: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recipe_without_bounds_is_an_error_at_once(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     text, words = TOO_ODD[kind]
     Path("recipe.yaml").write_text(text, encoding="utf-8")
     started = time.monotonic()
@@ -251,7 +242,7 @@ def test_a_recipe_without_bounds_is_an_error_at_once(
     ],
 )
 def test_no_step_writes_over_the_record_of_its_run(
-    output: str, words: str, recipe: Path, capsys: pytest.CaptureFixture[str]
+    output: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("recipe.yaml").write_text(
         "version: 1\nname: r\nsteps:\n"
@@ -270,7 +261,7 @@ def test_no_step_writes_over_the_record_of_its_run(
 @pytest.mark.parametrize(
     "manifest", daily(["[" * 100_000, None, '{"digest": "abc"}', '{"digest": 5}', "\0"], 1)
 )
-def test_any_folder_may_be_a_file_of_a_recipe(manifest: str | None, recipe: Path) -> None:
+def test_any_folder_may_be_a_file_of_a_recipe(manifest: str | None) -> None:
     Path("mine").mkdir()
     Path("mine/notes").write_text("hi", encoding="utf-8")
     if manifest is not None:
@@ -282,16 +273,14 @@ def test_any_folder_may_be_a_file_of_a_recipe(manifest: str | None, recipe: Path
     assert run(["run", "recipe.yaml", "-o", "out", "--yes"]) == 0
 
 
-def test_a_folder_that_holds_the_run_is_not_copied_into_it(
-    recipe: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_holds_the_run_is_not_copied_into_it(capsys: pytest.CaptureFixture[str]) -> None:
     Path("recipe.yaml").write_text(CHOOSE.replace("steps:", "files: {mine: .}\nsteps:"), encoding="utf-8")
     assert run(["run", "recipe.yaml", "-o", "out", "--yes"]) == 2
     assert "recipe.yaml line 3" in (printed := capsys.readouterr().err)
     assert "would hold the run out itself" in printed
 
 
-def test_the_name_of_a_job_in_a_recipe_is_no_path(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_name_of_a_job_in_a_recipe_is_no_path(capsys: pytest.CaptureFixture[str]) -> None:
     Path("recipe.yaml").write_text(
         "version: 1\nname: r\nsteps:\n  tuned:\n    verb: sft local\n    model: sample:tiny-base\n"
         "    train: sample:babyai\n    name: ../../x\n",

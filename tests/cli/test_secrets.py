@@ -10,10 +10,8 @@ import itertools
 import json
 import os
 import subprocess
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import quote
 
@@ -23,8 +21,9 @@ import pytest
 from tests import warm
 from tests.cli.jobs import an_episode
 from tests.matrix import daily
-from tests.rollouts.loopback import Reply, refused, said, serve
+from tests.rollouts.loopback import Reply, Server, refused, said, serve
 from trajkit.cli.main import run
+from trajkit.stack.loopback import LoopbackHandler, LoopbackServer
 from trajkit.store.writer import write_episodes
 
 ROOT = Path(__file__).parents[2]
@@ -77,17 +76,15 @@ def assert_absent(secret: str, text: str) -> None:
         assert form not in text, text[max(0, text.find(form) - 300) :][:600]
 
 
-def echoes(reply: Callable[[str], Any]) -> Any:
+@contextlib.contextmanager
+def echoes(reply: Callable[[str], Reply]) -> Iterator[Server]:
     """A server that answers with what it was authorised by."""
-    server = None
 
-    def answer(body: dict[str, Any], n: int) -> Any:
-        return reply(server.asked[n].headers["authorization"].removeprefix("Bearer "))  # type: ignore[union-attr]
+    def answer(body: dict[str, Any], n: int) -> Reply:
+        return reply(server.asked[n].headers["authorization"].removeprefix("Bearer "))
 
-    running = serve(answer)
-    server = running.__enter__()
-    server.stop = lambda: running.__exit__(None, None, None)
-    return server
+    with serve(answer) as server:
+        yield server
 
 
 REPLIES: dict[str, Callable[[str], Any]] = {
@@ -105,8 +102,7 @@ REPLIES: dict[str, Callable[[str], Any]] = {
 def test_an_error_that_repeats_the_key_shows_and_keeps_it_nowhere(
     tmp_path: Path, name: str, debug: bool
 ) -> None:
-    server = echoes(REPLIES[name])
-    try:
+    with echoes(REPLIES[name]) as server:
         asked = (*ROLLOUT, "--model-url", server.url)
         given = {"OPENAI_API_KEY": f"{KEY}\n"}
         call, flags = (trajkit, ["--debug"]) if debug else (trajkit_here, [])
@@ -119,8 +115,6 @@ def test_an_error_that_repeats_the_key_shows_and_keeps_it_nowhere(
             again = trajkit_here(tmp_path, *ROLLOUT, "--new-run", "--model-url", address, OPENAI_API_KEY=KEY)
             assert again.returncode != 0
             assert_absent(PASSWORD, everything(tmp_path, again))
-    finally:
-        server.stop()
 
 
 def test_an_answer_that_repeats_the_key_is_stored_without_it_and_counted(tmp_path: Path) -> None:
@@ -129,12 +123,9 @@ def test_an_answer_that_repeats_the_key_is_stored_without_it_and_counted(tmp_pat
         facts = {"id": key, "model": f"m-{key}", "system_fingerprint": key}
         return Reply({**answer, **facts}, 200, {"X-Key": key})
 
-    server = echoes(reply)
-    try:
+    with echoes(reply) as server:
         command = [*ROLLOUT, "--model-url", server.url, "--max-calls", "70", "-o", "store", "--yes"]
         done = trajkit_here(tmp_path, *command, OPENAI_API_KEY=f" {KEY}\n")
-    finally:
-        server.stop()
     assert done.returncode == 0, done.stderr
     assert_absent(KEY, everything(tmp_path, done))
     manifest = json.loads((tmp_path / "store" / "manifest.json").read_text())
@@ -159,10 +150,7 @@ def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(tmp_path: Path
         assert "key-1" not in done.stderr
 
 
-def test_a_failed_step_of_a_recipe_is_recorded_without_the_key(tmp_path: Path) -> None:
-    server = echoes(lambda key: Reply(refused(f"no such key: {key}"), 401))
-    (tmp_path / "recipe.yaml").write_text(
-        f"""
+RECIPE = """
 version: 1
 name: play
 needs: nothing
@@ -177,14 +165,15 @@ steps:
     episodes: 1
     policy: openai
     model: m
-    model_url: {server.url}
+    model_url: URL
     output: store
 """
-    )
-    try:
+
+
+def test_a_failed_step_of_a_recipe_is_recorded_without_the_key(tmp_path: Path) -> None:
+    with echoes(lambda key: Reply(refused(f"no such key: {key}"), 401)) as server:
+        (tmp_path / "recipe.yaml").write_text(RECIPE.replace("URL", server.url))
         done = trajkit(tmp_path, "run", "recipe.yaml", "-o", "run", "--yes", OPENAI_API_KEY=f"{KEY}\n")
-    finally:
-        server.stop()
     assert server.asked, done.stderr
     assert done.returncode != 0
     assert "***" in everything(tmp_path / "run", done)
@@ -216,26 +205,22 @@ def test_a_value_of_the_project_file_is_in_no_traceback(tmp_path: Path, line: st
         assert secret[:6] not in done.stdout + done.stderr
 
 
-def listening(answer: Callable[[str, str], tuple[int, str]]) -> ThreadingHTTPServer:
+@contextlib.contextmanager
+def listening(answer: Callable[[str, str], tuple[int, str]]) -> Iterator[str]:
     """A server that says the status and the text that a path and a key give; the text in a header too."""
 
-    class Echo(BaseHTTPRequestHandler):
+    class Echo(LoopbackHandler):
         def do_GET(self) -> None:
+            self.read_body(1 << 24)
             key = (self.headers["Authorization"] or "").removeprefix("Bearer ")
             status, text = answer(self.path, key)
-            self.send_response(status)
-            self.send_header("X-Error-Message", text)
-            self.end_headers()
-            self.wfile.write(text.encode())
+            self.send(status, "text/plain", text.encode(), {"X-Error-Message": " ".join(text.split())})
 
         do_POST = do_GET
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    return server
+    with LoopbackServer(0, Echo) as server:
+        server.start()
+        yield server.url
 
 
 @pytest.mark.full
@@ -247,21 +232,17 @@ def test_a_hub_that_repeats_the_token_shows_it_nowhere(tmp_path: Path, is_file: 
         told.append(key)
         return 403, f"{key!r} may not: {json.dumps({'Authorization': 'Bearer ' + key})}"
 
-    server = listening(answer)
     (tmp_path / "token").write_text(f"{KEY}\n")
     given = {"HF_TOKEN_PATH": str(tmp_path / "token")} if is_file else {"HF_TOKEN": f"{KEY}\n"}
-    given["HF_ENDPOINT"] = f"http://127.0.0.1:{server.server_address[1]}"
     write_episodes(tmp_path / "work" / "mine", [an_episode("a")], kind="test")
     flag = ["--debug"] if debug else []
-    try:
+    with listening(answer) as url:
+        given["HF_ENDPOINT"] = url
         for command in (["push", "mine", "me/data", "--yes"], ["pull", "me/data", "-o", "back"]):
             done = trajkit(tmp_path / "work", *flag, *command, **given)
             assert done.returncode == (1 if debug else 4), done.stderr
             assert "***" in done.stderr
             assert_absent(KEY, everything(tmp_path / "work", done))
-    finally:
-        server.shutdown()
-        server.server_close()
     assert KEY in told
     assert set(told) <= {KEY, ""}
     given.pop("HF_TOKEN", None)
@@ -305,24 +286,19 @@ def test_the_doctor_shows_no_key_that_a_service_repeats(tmp_path: Path) -> None:
         is_hub = path.endswith("whoami-v2")
         return (200, json.dumps({"name": f"me {key}"})) if is_hub else (503, f"no {KEY}")
 
-    server = listening(answer)
-    place = f"127.0.0.1:{server.server_address[1]}"
-    try:
+    with listening(answer) as url:
         done = trajkit(
             tmp_path,
             "doctor",
             "--online",
             "--json",
             HF_TOKEN=f"{KEY}\n",
-            HF_ENDPOINT=f"http://{place}",
-            TENSORZERO_GATEWAY_URL=f"http://{place}",
+            HF_ENDPOINT=url,
+            TENSORZERO_GATEWAY_URL=url,
             TENSORZERO_API_KEY=KEY,
             TENSORZERO_CLICKHOUSE_URL="http://me:s3cr\x1bet@host",
             TOGETHER_API_KEY="tk-bäd-key-value",
         )
-    finally:
-        server.shutdown()
-        server.server_close()
     sections = json.loads(done.stdout)["sections"]
     checks = {check["name"]: check for part in sections for check in part["checks"]}
     assert "knows the token of me ***" in checks["Hub"]["text"]

@@ -8,43 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.jobs import an_episode
 from tests.matrix import daily
-from tests.tiny import make_tiny
 from trajkit.cli.main import run
-from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 
 QUICK = ("--num-train-epochs", "1", "--learning-rate", "0.01", "--runs", "runs")
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
-
-
-def episode(name: str, seed: int) -> Episode:
-    steps = tuple(
-        Transition(
-            step_index=i,
-            messages=(message("user", f"turn {i} of {name}: "),),
-            completion=message("assistant", "go"),
-        )
-        for i in range(2)
-    )
-    return Episode(episode_id=name, source="test", env_id="walk", task="go", seed=seed, steps=steps)
-
-
-@pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     goal = tmp_path_factory.mktemp("sft") / "episodes"
-    write_episodes(goal, [episode(f"e{n}", n) for n in range(20)], kind="test")
+    write_episodes(goal, [an_episode(f"e{n}", seed=n) for n in range(20)], kind="test")
     return goal
 
 
-@pytest.fixture
-def store(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return shutil.copytree(written, tmp_path / "episodes")
+@pytest.fixture(autouse=True)
+def _store(written: Path) -> None:
+    shutil.copytree(written, "episodes")
 
 
 def sft(base: str, *more: str) -> int:
@@ -52,7 +33,6 @@ def sft(base: str, *more: str) -> int:
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("store")
 def test_a_store_becomes_a_tuned_model(base: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert sft(base, "--yes") == 0
     printed = capsys.readouterr()
@@ -76,7 +56,6 @@ def test_a_store_becomes_a_tuned_model(base: str, capsys: pytest.CaptureFixture[
     assert [path.name for path in Path("runs").iterdir()] == ["tiny-train"]
 
 
-@pytest.mark.usefixtures("store")
 def test_a_dry_run_shows_the_plan_and_leaves_no_job(base: str, capsys: pytest.CaptureFixture[str]) -> None:
     lists = ("--set", 'lora.target_modules=["q_proj"]')
     assert sft(base, "--dry-run", "--packing", "--r", "4", "--val-fraction", "0", *lists) == 0
@@ -88,7 +67,6 @@ def test_a_dry_run_shows_the_plan_and_leaves_no_job(base: str, capsys: pytest.Ca
     assert list(Path("runs").iterdir()) == []
 
 
-@pytest.mark.usefixtures("store")
 def test_every_weight_is_trained_where_there_is_no_adapter(
     base: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,14 +77,12 @@ def test_every_weight_is_trained_where_there_is_no_adapter(
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("store")
 def test_nobody_to_ask_is_an_error(base: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert sft(base) == 2
     assert "--yes" in capsys.readouterr().err
     assert not list(Path("runs").glob("*")), "a job that was refused is forgotten"
 
 
-@pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
     ("options", "words"),
     daily(
@@ -114,7 +90,7 @@ def test_nobody_to_ask_is_an_error(base: str, capsys: pytest.CaptureFixture[str]
             (("--set", "lora.rank=4"), "lora.rank"),
             (("--set", "optimum=1"), "optimum"),
             (("--packing", "--set", "group_by_length=true"), "packing"),
-            (("--max-length", "8"), "longer than 8 tokens"),
+            (("--max-length", "5"), "longer than 5 tokens"),
             (("--val", "episodes"), "leaks"),
             (("--set", "optim=adamm"), "no optimizer 'adamm'"),
             (("--chat-template", "chatml"), "no token <|im_start|>"),
@@ -133,10 +109,7 @@ def test_what_cannot_be_trained_is_said(
     assert not list(Path("runs").glob("*")) if Path("runs").exists() else True
 
 
-def test_jobs_without_any_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_jobs_without_any_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["jobs", "show"]) == 2
     assert "no job was started here" in capsys.readouterr().err
     assert run(["jobs", "list"]) == 0

@@ -21,7 +21,6 @@ SERVICES = ("together", "fireworks")
 
 @pytest.fixture
 def standins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    monkeypatch.chdir(tmp_path)
     write_walks("episodes", loss_weight=0.5)
     quickly(monkeypatch)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -11,9 +11,7 @@ from tests.cli.terminal import plain, seen
 from trajkit.cli.main import run
 
 
-def test_tables_fit_a_terminal_and_lose_no_column(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_fit_a_terminal_and_lose_no_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = seen(["stats", "sample:babyai"], columns=80, folder=tmp_path)
     lines = plain(printed).splitlines()
     assert max(map(len, lines)) <= 80
@@ -24,7 +22,6 @@ def test_tables_fit_a_terminal_and_lose_no_column(
     assert sum(line.startswith("variant baseline ") for line in lines) == 3
     assert any(line.startswith("turn right    538  28.4%  ━━━━━━━━━") for line in lines)
 
-    monkeypatch.chdir(tmp_path)
     assert run(["stats", "sample:babyai"]) == 0
     whole = capsys.readouterr().out
     assert sum(line.startswith("variant baseline ") for line in whole.splitlines()) == 1
@@ -32,10 +29,7 @@ def test_tables_fit_a_terminal_and_lose_no_column(
     assert "━" not in whole
 
 
-def test_every_metric_of_the_feedback_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_every_metric_of_the_feedback_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
     rows = [{"messages": messages, "rating": rating, "solved": rating > 3} for rating in (1, 3, 5, 5)]
     rows.append({"messages": messages})

@@ -17,11 +17,6 @@ from trajkit.store.writer import write_episodes
 SFT = ("sft", "local", "--train", "sample:babyai", "--model", "sample:tiny-base", "--dry-run")
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def conversation(number: int, question: str, **fields: Any) -> Episode:
     steps = tuple(
         Transition(

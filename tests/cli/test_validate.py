@@ -10,15 +10,12 @@ from trajkit.cli.main import run
 ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "good.jsonl").write_text((json.dumps(ROW) + "\n") * 10)
-    (tmp_path / "bad.jsonl").write_text((json.dumps(ROW | {"id": 1}) + "\n") * 10)
-    return tmp_path
+@pytest.fixture(autouse=True)
+def _files() -> None:
+    Path("good.jsonl").write_text((json.dumps(ROW) + "\n") * 10)
+    Path("bad.jsonl").write_text((json.dumps(ROW | {"id": 1}) + "\n") * 10)
 
 
-@pytest.mark.usefixtures("folder")
 def test_a_good_file_would_be_taken(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "good.jsonl", "--target", "openai"]) == 0
     assert capsys.readouterr().out == (
@@ -26,7 +23,6 @@ def test_a_good_file_would_be_taken(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-@pytest.mark.usefixtures("folder")
 def test_a_bad_file_is_exit_1_with_every_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "bad.jsonl", "--target", "openai"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -38,22 +34,20 @@ def test_a_bad_file_is_exit_1_with_every_finding(capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_a_repair_goes_into_a_copy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = (folder / "bad.jsonl").read_bytes()
+def test_a_repair_goes_into_a_copy(capsys: pytest.CaptureFixture[str]) -> None:
+    before = Path("bad.jsonl").read_bytes()
     assert run(["validate", "bad.jsonl", "--target", "openai", "--fix", "-o", "copy.jsonl"]) == 0
     assert "repaired: extra key 'id' taken out: 10" in capsys.readouterr().err
-    assert (folder / "bad.jsonl").read_bytes() == before
+    assert Path("bad.jsonl").read_bytes() == before
     assert run(["validate", "copy.jsonl", "--target", "openai"]) == 0
 
 
-@pytest.mark.usefixtures("folder")
 def test_a_repair_needs_a_copy() -> None:
     assert run(["validate", "bad.jsonl", "--target", "openai", "--fix"]) == 2
     assert run(["validate", "bad.jsonl", "--target", "openai", "-o", "copy.jsonl"]) == 2
     assert run(["validate", "bad.jsonl", "--target", "openai", "--max-length", "3"]) == 2
 
 
-@pytest.mark.usefixtures("folder")
 def test_the_findings_come_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "bad.jsonl", "--target", "openai", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
@@ -61,7 +55,6 @@ def test_the_findings_come_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["findings"][0]["path"] == "$.id"
 
 
-@pytest.mark.usefixtures("folder")
 def test_tokens_are_priced(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tokens", "good.jsonl", "--model", "gpt-4.1-mini", "--tokenizer", "estimate"]) == 0
     printed = capsys.readouterr()
@@ -72,7 +65,6 @@ def test_tokens_are_priced(capsys: pytest.CaptureFixture[str]) -> None:
     assert "end on 2027-01-14" in printed.err
 
 
-@pytest.mark.usefixtures("folder")
 def test_an_unknown_price_stays_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["tokens", "good.jsonl", "--model", "gpt-6-luna", "--tokenizer", "estimate", "--epochs", "1"]
     assert run(arguments) == 0
@@ -81,7 +73,6 @@ def test_an_unknown_price_stays_unknown(capsys: pytest.CaptureFixture[str]) -> N
     assert "--prices" in printed.err
 
 
-@pytest.mark.usefixtures("folder")
 def test_what_is_measured_must_be_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tokens", "good.jsonl", "--model", "gpt-4.1-mini", "--measure"]) == 2
     assert "folder" in capsys.readouterr().err

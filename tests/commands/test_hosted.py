@@ -10,7 +10,7 @@ import trajkit
 from tests.cli.walks import write_walks
 from tests.training.hosted import together_standin
 from tests.training.hosted.life import quickly
-from tests.training.hosted.openai_server import KEY, FakeOpenAI, serving
+from tests.training.hosted.openai_server import KEY, FakeOpenAI
 from tests.training.hosted.together_standin import TogetherStandIn
 from trajkit.errors import RequestError
 
@@ -23,9 +23,8 @@ def openai(folder, monkeypatch):
     write_walks("episodes", loss_weight=0.5)
     quickly(monkeypatch)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    fake = FakeOpenAI()
-    with serving(fake) as url:
-        monkeypatch.setenv("OPENAI_BASE_URL", url)
+    with FakeOpenAI() as fake:
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.url)
         yield fake
 
 

@@ -21,9 +21,8 @@ from trajkit.store.writer import write_episodes
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _store(folder: Path) -> None:
     """A working folder with `stores/all`."""
-    monkeypatch.chdir(tmp_path)
     wall = {"observation": "a wall", "action_executed": "go forward"}
     every = [make_attempt(f"e{number}", score=number / 8, seed=number, step=wall) for number in range(8)]
     write_episodes(Path("stores/all"), every, kind="test")

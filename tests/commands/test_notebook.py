@@ -152,8 +152,7 @@ def test_a_view_shows_what_was_chosen_and_an_empty_one_nothing():
     assert "table" not in none.tags
 
 
-def test_what_a_verb_made_shows_its_tally(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_a_verb_made_shows_its_tally():
     made = trajkit.select("sample:babyai", where="outcome = 'success'", output="good")
     page = shown(made)
     assert "seen" in page.text

@@ -55,10 +55,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def folder(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(folder: Path, written: Path) -> Path:
     """A working folder that has all of it."""
-    monkeypatch.chdir(tmp_path)
-    return shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+    return shutil.copytree(written, folder, dirs_exist_ok=True)
 
 
 def digest(path: str | Path) -> str:
@@ -107,7 +106,7 @@ def test_a_command_is_carried_out_again(name: str, capsys: Any) -> None:
 
 
 @pytest.mark.full
-def test_a_replay_is_carried_out_again(tmp_path: Path) -> None:
+def test_a_replay_is_carried_out_again() -> None:
     trajkit.select("sample:babyai", where="seed is not null", sample=1, output="stores/one")
     made = trajkit.replay("stores/one", only_verified=True, output="made").made
     assert made is not None
@@ -228,7 +227,7 @@ def test_what_was_forgotten_does_not_come_back() -> None:
         trajkit.rebuild("new/good", output="never")
 
 
-def test_an_import_is_read_again_from_its_file(capsys: Any) -> None:
+def test_an_import_is_read_again_from_its_file() -> None:
     trajkit.convert("stores/all", to="openai-sft", output="rows.jsonl")
     made = trajkit.import_("rows.jsonl", from_="openai-chat", purpose="train", output="stores/read")
     assert made.manifest is not None

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
 import trajkit
 from tests.cli.walks import write_walks
+from tests.pages import blocks
+from tests.warm import Forked
 from trajkit._core.settings import remembered
 from trajkit.cli.main import run
 from trajkit.errors import NothingMatched, RequestError, ServiceError
 
+PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 SAMPLE = "sample:babyai"
 GOOD = "purpose = 'train' and episode_return >= 0.7"
 
@@ -245,3 +249,20 @@ def test_a_recipe_runs_only_with_a_yes():
     report = trajkit.run("recipe.yaml", output="run", yes=True)
     assert report.failed is None
     assert [record.status for record in report.records] == ["done"]
+
+
+@pytest.mark.full
+def test_the_code_of_the_page_runs(folder):
+    environment = dict(os.environ)
+    for name, code in zip(("shown", "classes"), blocks(PAGE, "python"), strict=True):
+        (folder / f"{name}.py").write_text(code)
+        out, err = folder / "out", folder / "err"
+        for each in (out, err):
+            each.write_text("")
+        assert Forked(name, [], folder, environment, ("/dev/null", str(out), str(err))).wait() == 0, (
+            err.read_text()
+        )
+        if name == "shown":
+            lines = out.read_text().splitlines()
+            assert [line.split()[:2] for line in lines[2:3]] == [["seen", "55"]]
+            assert lines[-3:] == ["False", "succeeded 2", "4"]

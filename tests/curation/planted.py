@@ -19,6 +19,7 @@ DIGITS, HEX, LOWER, UPPER = string.digits, "0123456789abcdef", string.ascii_lowe
 ALNUM = string.ascii_letters + DIGITS
 URL64 = ALNUM + "-_"
 STD64 = ALNUM + "+/"
+Make = Callable[[random.Random], str]
 
 
 class Planted(NamedTuple):
@@ -55,18 +56,19 @@ def harmless(n_each: int, seed: int) -> Iterator[str]:
     yield from _SAYINGS
 
 
-def _some(alphabet: str, n: int) -> Callable[[random.Random], str]:
+def _some(alphabet: str, n: int) -> Make:
     return lambda draw: "".join(draw.choices(alphabet, k=n))
 
 
-def _after(
-    prefix: str, *rests: Callable[[random.Random], str], by: str = ""
-) -> Callable[[random.Random], str]:
+def _after(prefix: str, *rests: Make, by: str = "") -> Make:
     return lambda draw: prefix + by.join(rest(draw) for rest in rests)
 
 
-def _between(low: int, high: int, alphabet: str) -> Callable[[random.Random], str]:
-    return lambda draw: "".join(draw.choices(alphabet, k=draw.randint(low, high)))
+def _told(text: str, *drawn: tuple[int, int] | Make) -> Make:
+    """A text with numbers between two bounds, or other things that are drawn."""
+    return lambda draw: text.format(
+        *(draw.randint(*one) if isinstance(one, tuple) else one(draw) for one in drawn)
+    )
 
 
 def _jwt(draw: random.Random) -> str:
@@ -105,61 +107,42 @@ def _mail(draw: random.Random) -> str:
     return f"{name}@{host}"
 
 
-def _phone(draw: random.Random) -> str:
-    area, mid, last = draw.randint(201, 989), draw.randint(201, 989), draw.randint(1000, 9999)
-    return draw.choice(
-        [
-            f"+1 {area} {mid} {last}",
-            f"+1-{area}-{mid}-{last}",
-            f"({area}) {mid}-{last}",
-            f"{area}-{mid}-{last}",
-            f"{area}.{mid}.{last}",
-            f"+49 151 {draw.randint(10**7, 10**8 - 1)}",
-            f"+44 20 {draw.randint(1000, 9999)} {draw.randint(1000, 9999)}",
-            f"+33 6 {' '.join(str(draw.randint(10, 99)) for _ in range(4))}",
-            f"+4179{draw.randint(10**6, 10**7 - 1)}",
-            f"+91 98{draw.randint(100, 999)} {draw.randint(10000, 99999)}",
-        ]
-    )
+_AREA, _LAST, _TWO, _BYTE, _DIGIT = (201, 989), (1000, 9999), (10, 99), (0, 255), (0, 9)
+_PHONES = (
+    *(_told(text, _AREA, _AREA, _LAST) for text in ("+1 {} {} {}", "+1-{}-{}-{}", "({}) {}-{}", "{}-{}-{}")),
+    _told("{}.{}.{}", _AREA, _AREA, _LAST),
+    _told("+49 151 {}", (10**7, 10**8 - 1)),
+    _told("+44 20 {} {}", _LAST, _LAST),
+    _told("+33 6 {} {} {} {}", _TWO, _TWO, _TWO, _TWO),
+    _told("+4179{}", (10**6, 10**7 - 1)),
+    _told("+91 98{} {}", (100, 999), (10000, 99999)),
+)
+_GROUP = _some("123456789abcdef", 4)
+_IPV6 = (
+    _told("2a02:" + ":".join(["{}"] * 7), *[_GROUP] * 7),
+    _told("2a00:1450:{}::{}", _GROUP, _GROUP),
+    _told("fd3{}:{}:{}::1", _some(HEX, 1), _GROUP, _GROUP),
+)
+_PEOPLE = (
+    _some(LOWER, 6),
+    _told("{}.{}", _some(LOWER, 4), _some(LOWER, 5)),
+    _told("m{}{}", _some(LOWER, 3), (1, 99)),
+)
+_HOMES = ("/home/{}/project/main.py", "/Users/{}/Desktop", "C:\\Users\\{}\\AppData", "/mnt/c/Users/{}/x")
+
+
+def _one_of(*ways: Make) -> Make:
+    return lambda draw: draw.choice(ways)(draw)
 
 
 def _ipv4(draw: random.Random) -> str:
     first = draw.choice([5, 8, 10, 34, 52, 77, 91, 100, 131, 172, 192, 217])
-    return f"{first}.{draw.randint(0, 255)}.{draw.randint(3, 255)}.{draw.randint(1, 254)}"
-
-
-def _ipv6(draw: random.Random) -> str:
-    groups = [f"{draw.randint(0x1000, 0xFFFF):x}" for _ in range(7)]
-    return draw.choice(
-        [
-            f"2a02:{':'.join(groups)}",
-            f"2a00:1450:{groups[0]}::{groups[1]}",
-            f"fd3{draw.choice(HEX)}:{groups[0]}:{groups[1]}::1",
-        ]
-    )
-
-
-def _home(draw: random.Random) -> str:
-    name = draw.choice(
-        [
-            _some(LOWER, 6)(draw),
-            f"{_some(LOWER, 4)(draw)}.{_some(LOWER, 5)(draw)}",
-            f"m{_some(LOWER, 3)(draw)}{draw.randint(1, 99)}",
-        ]
-    )
-    return draw.choice(
-        [
-            f"/home/{name}/project/main.py",
-            f"/Users/{name}/Desktop",
-            f"C:\\Users\\{name}\\AppData",
-            f"/mnt/c/Users/{name}/x",
-        ]
-    )
+    return _told(f"{first}.{{}}.{{}}.{{}}", _BYTE, (3, 255), (1, 254))(draw)
 
 
 _AWS_SECRET = _some(STD64, 40)
 _UUID = lambda draw: str(uuid.UUID(int=draw.getrandbits(128), version=4))  # noqa: E731
-_KINDS: tuple[tuple[str, Callable[[random.Random], str]], ...] = (
+_KINDS: tuple[tuple[str, Make], ...] = (
     ("openai-key", _after("sk-", _some(ALNUM, 20), lambda draw: "T3BlbkFJ", _some(ALNUM, 20))),
     (
         "openai-key",
@@ -213,24 +196,18 @@ _KINDS: tuple[tuple[str, Callable[[random.Random], str]], ...] = (
     ("supabase-key", _after("sbp_", _some(HEX, 40))),
     ("brevo-key", _after("xkeysib-", _some(HEX, 64), _some(ALNUM, 16), by="-")),
     ("tavily-key", _after("tvly-", _some(ALNUM, 32))),
-    (
-        "telegram-token",
-        lambda draw: f"{draw.randint(10**8, 10**10 - 1)}:AA{_some(URL64, 32)(draw)}{_some(ALNUM, 1)(draw)}",
-    ),
-    (
-        "discord-token",
-        lambda draw: f"M{_some(ALNUM, 23)(draw)}.{_some(URL64, 6)(draw)}.{_some(ALNUM, 38)(draw)}",
-    ),
+    ("telegram-token", _told("{}:AA{}{}", (10**8, 10**10 - 1), _some(URL64, 32), _some(ALNUM, 1))),
+    ("discord-token", _told("M{}.{}.{}", _some(ALNUM, 23), _some(URL64, 6), _some(ALNUM, 38))),
     ("jwt", _jwt),
     ("private-key", _pem),
     ("url-credentials", _credentials),
     ("assigned-secret", _AWS_SECRET),
-    ("bearer-token", _between(24, 64, URL64)),
+    ("bearer-token", lambda draw: _some(URL64, draw.randint(24, 64))(draw)),
     ("email", _mail),
-    ("phone", _phone),
+    ("phone", _one_of(*_PHONES)),
     ("ip-address", _ipv4),
-    ("ip-address", _ipv6),
-    ("home-path", _home),
+    ("ip-address", _one_of(*_IPV6)),
+    ("home-path", _one_of(*(_told(home, _one_of(*_PEOPLE)) for home in _HOMES))),
 )
 KEY_KINDS = frozenset(kind for kind, _ in _KINDS) - {"email", "phone", "ip-address", "home-path"}
 
@@ -303,38 +280,26 @@ def _hash(draw: random.Random) -> str:
     )
 
 
-_HARMLESS: tuple[Callable[[random.Random], str], ...] = (
+_HARMLESS: tuple[Make, ...] = (
     _picture,
     _hash,
     _hash,
-    lambda draw: f"id={uuid.UUID(int=draw.getrandbits(128), version=4)}",
-    lambda draw: (
-        f"call_{_some(ALNUM, 24)(draw)} toolu_01{_some(ALNUM, 22)(draw)} chatcmpl-{_some(ALNUM, 29)(draw)}"
-    ),
-    lambda draw: (
-        f"file-{_some(ALNUM, 22)(draw)} resp_{_some(HEX, 48)(draw)} ft:gpt:org::{_some(ALNUM, 8)(draw)}"
-    ),
-    lambda draw: (
-        f"version {draw.randint(1, 20)}.{draw.randint(0, 99)}.{draw.randint(0, 99)}.{draw.randint(0, 99)}"
-    ),
-    lambda draw: (
-        f"numpy=={draw.randint(1, 2)}.{draw.randint(0, 30)}.{draw.randint(0, 9)}.{draw.randint(0, 9)}"
-    ),
-    lambda draw: (
-        f"lib-{draw.randint(1, 9)}.{draw.randint(0, 9)}.{draw.randint(0, 9)}.{draw.randint(0, 9)}.tar.gz"
-    ),
-    lambda draw: (
-        f"Chrome/{draw.randint(90, 140)}.0.{draw.randint(1, 250)}.{draw.randint(1, 250)} Safari/537.36"
-    ),
-    lambda draw: f"2026-{draw.randint(1, 12):02}-17 {draw.randint(0, 23):02}:{draw.randint(0, 59):02}:17",
+    _told("id={}", _UUID),
+    _told("call_{} toolu_01{} chatcmpl-{}", _some(ALNUM, 24), _some(ALNUM, 22), _some(ALNUM, 29)),
+    _told("file-{} resp_{} ft:gpt:org::{}", _some(ALNUM, 22), _some(HEX, 48), _some(ALNUM, 8)),
+    _told("version {}.{}.{}.{}", (1, 20), (0, 99), (0, 99), (0, 99)),
+    _told("numpy=={}.{}.{}.{}", (1, 2), (0, 30), _DIGIT, _DIGIT),
+    _told("lib-{}.{}.{}.{}.tar.gz", (1, 9), _DIGIT, _DIGIT, _DIGIT),
+    _told("Chrome/{}.0.{}.{} Safari/537.36", (90, 140), (1, 250), (1, 250)),
+    _told("2026-{:02}-17 {:02}:{:02}:17", (1, 12), (0, 23), (0, 59)),
     lambda draw: f"at {draw.randint(10**12, 10**13)} ms, {draw.random():.17f} of {draw.random() * 1e6:.3f}",
-    lambda draw: ":".join(f"{draw.randint(0, 255):02x}" for _ in range(6)),
-    lambda draw: f"order {draw.randint(1000, 9999)}-{draw.randint(1000, 9999)}-{draw.randint(1000, 9999)}",
-    lambda draw: f"tile ({draw.randint(-90, 90)}, {draw.randint(-180, 180)}), 1-{draw.randint(200, 900)}-2",
-    lambda draw: f"ISBN 978-3-{draw.randint(10, 99)}-{draw.randint(100000, 999999)}-{draw.randint(0, 9)}",
-    lambda draw: f"icon@{draw.randint(2, 3)}x.png lodash@{draw.randint(1, 9)}.17.{draw.randint(0, 30)}",
-    lambda draw: f"ssh-rsa AAAAB3NzaC1yc2E{_some(STD64, 200)(draw)} deploy",
-    lambda draw: "-----BEGIN CERTIFICATE-----\n" + _some(STD64, 64)(draw) + "\n-----END CERTIFICATE-----",
+    _told(":".join(["{:02x}"] * 6), *[_BYTE] * 6),
+    _told("order {}-{}-{}", _LAST, _LAST, _LAST),
+    _told("tile ({}, {}), 1-{}-2", (-90, 90), (-180, 180), (200, 900)),
+    _told("ISBN 978-3-{}-{}-{}", _TWO, (100000, 999999), _DIGIT),
+    _told("icon@{}x.png lodash@{}.17.{}", (2, 3), (1, 9), (0, 30)),
+    _told("ssh-rsa AAAAB3NzaC1yc2E{} deploy", _some(STD64, 200)),
+    _told("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----", _some(STD64, 64)),
     lambda draw: json.dumps(
         {"integrity": f"sha512-{_some(STD64, 86)(draw)}==", "password": None, "token": draw.randint(1, 9)}
     ),

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.curation.conftest import make_attempt as attempt
 from tests.matrix import portions
 from trajkit._core.files import sha256_file
 from trajkit.cli import main
 from trajkit.curation.leaks import near
-from trajkit.curation.leaks.near import N_VALUES, rows_per_band
-from trajkit.curation.leaks.step_keys import normal
+from trajkit.curation.leaks.near import N_VALUES, normal, rows_per_band
 from trajkit.curation.leaks.texts import shingle_hashes
 from trajkit.curation.selection.dedupe import (
     NEAR_STEP,
@@ -36,7 +36,6 @@ from trajkit.store.engine import connect
 from trajkit.store.reader import Store, open_store, verify
 
 Attempts = Callable[..., Store]
-Attempt = Callable[..., Episode]
 
 
 def learned(path: Path) -> list[tuple[str, int]]:
@@ -54,7 +53,6 @@ def groups(goal: Path) -> list[tuple[Any, ...]]:
 
 def done(store: Store, goal: Path, **options: Any) -> Manifest:
     manifest, entry = dedupe(store.path, goal, **options)
-    assert manifest is not None
     assert entry == manifest.lineage[-1]
     assert entry.n_episodes_in - sum(left.n_episodes for left in entry.left) == manifest.counts.n_episodes
     return manifest
@@ -62,7 +60,7 @@ def done(store: Store, goal: Path, **options: Any) -> Manifest:
 
 @pytest.mark.full
 def test_a_step_that_repeats_another_stays_as_context_and_is_not_learned(
-    attempts: Attempts, attempt: Attempt, tmp_path: Path
+    attempts: Attempts, tmp_path: Path
 ) -> None:
     store = attempts(
         [
@@ -89,9 +87,7 @@ def test_a_step_that_repeats_another_stays_as_context_and_is_not_learned(
     verify(open_store(tmp_path / "out"), deep=True)
 
 
-def test_an_episode_leaves_when_nothing_that_it_taught_is_left(
-    attempts: Attempts, attempt: Attempt, tmp_path: Path
-) -> None:
+def test_an_episode_leaves_when_nothing_that_it_taught_is_left(attempts: Attempts, tmp_path: Path) -> None:
     store = attempts(
         [
             attempt("a", prompts=["one", "two"]),
@@ -107,9 +103,7 @@ def test_an_episode_leaves_when_nothing_that_it_taught_is_left(
     assert open_dataset(tmp_path / "out").episode("c").steps[0].mask_reason == "no-op"
 
 
-def test_the_same_actions_from_the_same_start_are_one_episode(
-    attempts: Attempts, attempt: Attempt, tmp_path: Path
-) -> None:
+def test_the_same_actions_from_the_same_start_are_one_episode(attempts: Attempts, tmp_path: Path) -> None:
     def played(name: str, *actions: str, **fields: Any) -> Episode:
         return attempt(
             name, answers=list(actions), n_steps=len(actions), prompts=[name] * len(actions), **fields
@@ -142,7 +136,7 @@ def test_the_same_actions_from_the_same_start_are_one_episode(
 
 
 def test_prompts_that_are_nearly_the_same_with_the_same_action_count_once(
-    attempts: Attempts, attempt: Attempt, tmp_path: Path
+    attempts: Attempts, tmp_path: Path
 ) -> None:
     words = [f"word{number}" for number in range(100)]
     like = [*words[:50], "other", *words[51:]]  # 92 of 100 shingles of 5 in common of 101: 91 of 101
@@ -168,14 +162,14 @@ def test_prompts_that_are_nearly_the_same_with_the_same_action_count_once(
     assert groups(tmp_path / "strict") == []
 
 
-def test_progress_counts_every_step(attempts: Attempts, attempt: Attempt) -> None:
+def test_progress_counts_every_step(attempts: Attempts) -> None:
     store = attempts([attempt("a", prompts=["one", "two"]), attempt("b", prompts=["two", "three"])])
     told: list[tuple[int, int]] = []
     dedupe(store.path, None, near=0.9, on_progress=lambda *numbers: told.append(numbers))
     assert told[-1] == (4, 4)
 
 
-def test_different_instructions_are_never_near(attempts: Attempts, attempt: Attempt, tmp_path: Path) -> None:
+def test_different_instructions_are_never_near(attempts: Attempts, tmp_path: Path) -> None:
     def told(name: str, system: str) -> Episode:
         steps = (
             Transition(
@@ -192,9 +186,7 @@ def test_different_instructions_are_never_near(attempts: Attempts, attempt: Atte
     assert groups(tmp_path / "out") == [("near", "c", 0, "a", 0)]
 
 
-def test_a_conversation_is_compared_by_the_whole_prompt(
-    attempts: Attempts, attempt: Attempt, tmp_path: Path
-) -> None:
+def test_a_conversation_is_compared_by_the_whole_prompt(attempts: Attempts, tmp_path: Path) -> None:
     """However it is stored: what is kept from the step before counts as if it stood there."""
     first, answer, second = message("user", "one"), message("assistant", "go"), message("user", "two")
     kept = (
@@ -214,7 +206,7 @@ def test_a_conversation_is_compared_by_the_whole_prompt(
 
 
 def test_near_prompts_share_word_n_grams_inside_messages_and_not_across_them(
-    attempts: Attempts, attempt: Attempt, tmp_path: Path
+    attempts: Attempts, tmp_path: Path
 ) -> None:
     """So every message is signed once, however often later prompts repeat it."""
     words = [f"word{number}" for number in range(60)]
@@ -238,7 +230,7 @@ def test_near_prompts_share_word_n_grams_inside_messages_and_not_across_them(
 
 
 def test_ids_of_tool_calls_do_not_tell_steps_apart_and_arguments_do(
-    attempts: Attempts, attempt: Attempt, tmp_path: Path
+    attempts: Attempts, tmp_path: Path
 ) -> None:
     def calling(name: str, call: str, arguments: str) -> Episode:
         block = {"type": "tool_call", "id": call, "name": "move", "arguments": arguments}
@@ -252,7 +244,7 @@ def test_ids_of_tool_calls_do_not_tell_steps_apart_and_arguments_do(
     assert groups(tmp_path / "out") == [("exact", "b", 0, "a", 0)]
 
 
-def test_what_cannot_be_compared_is_counted(attempts: Attempts, attempt: Attempt, tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_counted(attempts: Attempts, tmp_path: Path) -> None:
     unknown = (
         Transition(step_index=0, completion=message("assistant", "go")),
         Transition(step_index=1, completion=message("assistant", "go")),
@@ -356,7 +348,7 @@ _step = st.tuples(st.sampled_from(["one two three", "one two four", "five", " fi
 @settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.lists(_step, max_size=4), min_size=1, max_size=6), data=st.data())
 def test_no_layout_and_no_thread_changes_what_is_dropped_and_every_group_is_one(
-    portion: int, rows: list[list[tuple[str, str]]], data: st.DataObject, attempts: Attempts, attempt: Attempt
+    portion: int, rows: list[list[tuple[str, str]]], data: st.DataObject, attempts: Attempts
 ) -> None:
     episodes = [
         attempt(f"e{i}", prompts=[p for p, _ in steps], answers=[a for _, a in steps], n_steps=0)
@@ -389,7 +381,7 @@ def test_no_layout_and_no_thread_changes_what_is_dropped_and_every_group_is_one(
 
 
 @pytest.mark.full
-def test_little_memory_is_enough(attempts: Attempts, attempt: Attempt, tmp_path: Path) -> None:
+def test_little_memory_is_enough(attempts: Attempts, tmp_path: Path) -> None:
     store = attempts(
         [
             attempt(f"e{i:03}", prompts=[f"prompt {i} {j} " + "x " * 500 for j in range(20)])
@@ -403,14 +395,12 @@ def test_little_memory_is_enough(attempts: Attempts, attempt: Attempt, tmp_path:
 @pytest.mark.parametrize(
     "options", [{}, {"near": 0.0}, {"near": 1.5}, {"near": 0.9, "shingle": 0}, {"exact": True, "shingle": 65}]
 )
-def test_a_request_that_makes_no_sense_is_refused(
-    attempts: Attempts, attempt: Attempt, options: dict[str, Any]
-) -> None:
+def test_a_request_that_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(RequestError):
-        dedupe(attempts([attempt("a")]).path, None, **options)
+        dedupe("nowhere", None, **options)
 
 
-def test_a_file_of_groups_in_the_way_is_refused(attempts: Attempts, attempt: Attempt, tmp_path: Path) -> None:
+def test_a_file_of_groups_in_the_way_is_refused(attempts: Attempts, tmp_path: Path) -> None:
     groups_path(tmp_path / "out").write_text("mine")
     with pytest.raises(StoreError, match=r"out\.duplicates\.parquet exists already"):
         dedupe(attempts([attempt("a")]).path, tmp_path / "out", exact=True)
@@ -418,11 +408,7 @@ def test_a_file_of_groups_in_the_way_is_refused(attempts: Attempts, attempt: Att
 
 
 def test_the_command_says_what_now_exists(
-    attempts: Attempts,
-    attempt: Attempt,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store = attempts([attempt("a", prompts=["see", "see"]), attempt("b")])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.pages import blocks, printed
 from trajkit.curation.experience import Experiences, Fit
 from trajkit.errors import RequestError
 from trajkit.schema import Episode, Transition, message
@@ -221,3 +223,14 @@ def in_python(turns: list[Turn], most: int) -> list[tuple[tuple[int, ...], tuple
         held[-1] += answer
         masks[-1] += [1] * len(answer)
     return [(tuple(ids), tuple(mask)) for ids, mask in zip(held, masks, strict=True) if any(mask)]
+
+
+@pytest.mark.full
+def test_the_page_prints_what_is_shown_and_its_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "experience.md").read_text(encoding="utf-8")
+    assert len(printed(page, tmp_path)) == 4
+    monkeypatch.chdir(tmp_path)
+    (program,) = blocks(page, "python")
+    exec(program, {})

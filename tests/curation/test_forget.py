@@ -32,7 +32,9 @@ def folder(written: Path, tmp_path: Path) -> Path:
     return shutil.copytree(written, tmp_path / "stores")
 
 
-def test_a_dry_run_finds_every_store_and_writes_nothing(folder: Path) -> None:
+def test_new_stores_lack_the_episodes_and_their_history_does_not_name_them(
+    folder: Path, tmp_path: Path
+) -> None:
     before = sorted(folder.rglob("*"))
     found = trajkit.forget(["a"], stores=folder, dry_run=True)
     assert [(each.path.name, each.n_episodes, each.n_others) for each in found.held] == [
@@ -40,11 +42,6 @@ def test_a_dry_run_finds_every_store_and_writes_nothing(folder: Path) -> None:
         ("good", 1, 1),
     ]
     assert sorted(folder.rglob("*")) == before
-
-
-def test_new_stores_lack_the_episodes_and_their_history_does_not_name_them(
-    folder: Path, tmp_path: Path
-) -> None:
     names = tmp_path / "ids.txt"
     names.write_text("a\n\n")
     done = trajkit.forget(episodes=names, stores=folder, output=tmp_path / "new")

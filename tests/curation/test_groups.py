@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.curation.conftest import make_attempt as attempt
 from tests.matrix import portions
 from trajkit.curation.derive import deriving
 from trajkit.curation.selection.groups import Score, names_of, pass_at_k, score_of, statistics_sql
@@ -17,7 +18,6 @@ from trajkit.schema import Episode
 from trajkit.store.reader import Store
 
 Attempts = Callable[..., Store]
-Attempt = Callable[..., Episode]
 ALL = ("n", "n_success", "avg", "best", "worst", "rank", "pass@1", "pass@2", "pass@5")
 Row = tuple[str, str, str, int, float | None]
 
@@ -122,9 +122,7 @@ def test_statistics_are_the_plain_ones_and_the_same_for_any_order_of_rows(
 
 
 @pytest.mark.full
-def test_the_score_is_episode_return_else_the_total_reward_else_an_error(
-    attempts: Attempts, attempt: Attempt
-) -> None:
+def test_the_score_is_episode_return_else_the_total_reward_else_an_error(attempts: Attempts) -> None:
     def score(*episodes: Episode, name: str | None = None) -> tuple[str, bool]:
         with deriving(attempts(episodes).path) as derivation:
             found = score_of(derivation.store, derivation.connection, name)
@@ -144,9 +142,7 @@ def test_the_score_is_episode_return_else_the_total_reward_else_an_error(
     assert caught.value.hint == "nearest: episode_return"
 
 
-def test_a_bare_name_is_a_column_else_of_the_group_else_a_metric(
-    attempts: Attempts, attempt: Attempt
-) -> None:
+def test_a_bare_name_is_a_column_else_of_the_group_else_a_metric(attempts: Attempts) -> None:
     store = attempts([attempt("a", metrics={"task": 1.0, "avg": 2.0, "speed": 3.0}, tags={"who": "me"})])
     with deriving(store.path) as derivation:
         names, sql = names_of(store, derivation.connection)

@@ -36,15 +36,12 @@ def values(*given: float) -> Values:
 )
 def test_wilson_is_what_newcombe_prints(n_yes: int, n: int, low: float, high: float) -> None:
     found = wilson(n_yes, n)
-    assert found is not None
     assert (found.value, found.n) == (n_yes / n, n)
     assert (round(found.low or 0, 4), round(found.high or 0, 4)) == (low, high)
 
 
 def test_wilson_of_all_and_of_none_ends_at_the_ends() -> None:
     all_of_them, none_of_them = wilson(20, 20), wilson(0, 20)
-    assert all_of_them is not None
-    assert none_of_them is not None
     assert all_of_them.high == 1.0
     assert none_of_them.low == 0.0
     assert all_of_them.low == pytest.approx(1 - (none_of_them.high or 0))
@@ -70,7 +67,6 @@ def test_quantiles_of_t_are_those_of_the_tables(probability: float, degrees: int
 
 def test_a_mean_has_the_interval_of_the_textbook() -> None:
     found = t_interval(values(1, 2, 3, 4, 5))
-    assert found is not None
     half = 2.776445 * math.sqrt(2.5 / 5)  # t(0.975, 4) and s² = 10 / 4
     assert found == pytest.approx((3, 3 - half, 3 + half, 5), abs=1e-5)
 
@@ -93,15 +89,12 @@ def test_the_bootstrap_follows_its_seed_and_is_near_t_for_many_values() -> None:
     other = bootstrap(many, resamples=2000, seed=2)
     expected = t_interval(many)
     assert one == again != other
-    assert one is not None
-    assert expected is not None
     assert one[:3] == pytest.approx(expected[:3], abs=0.05)
 
 
 def test_the_bootstrap_of_few_values_is_not_that_of_a_normal_mean() -> None:
     found = bootstrap(values(0, 0, 0, 0, 10), resamples=4000, seed=0)
     # a resample has k tens with probability of the binomial: mean 2k; P(k >= 4) < 0.7 %, P(k >= 3) = 5.8 %
-    assert found is not None
     assert (found.value, found.low, found.high) == (2, 0, 6)
 
 
@@ -129,9 +122,6 @@ def test_entropy_is_in_bits() -> None:
 @given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_holds_the_share_inside_the_unit(trial: tuple[int, int]) -> None:
     found = wilson(*trial)
-    assert found is not None
-    assert found.low is not None
-    assert found.high is not None
     assert 0 <= found.low <= found.value <= found.high <= 1
 
 
@@ -141,7 +131,6 @@ def test_effective_size_is_at_most_the_number_and_no_matter_of_order(
 ) -> None:
     found = effective_size(values(*weights))
     shuffled = chance.sample(weights, len(weights))
-    assert found is not None
     assert 1 - 1e-9 <= found <= len(weights) * (1 + 1e-9)
     assert effective_size(values(*shuffled)) == found
     assert effective_size(values(*[2 * weight for weight in weights])) == pytest.approx(found)
@@ -153,9 +142,6 @@ def test_bounds_lie_on_both_sides_of_the_mean(given_values: list[float]) -> None
         t_interval(values(*given_values)),
         bootstrap(values(*given_values), resamples=50, seed=1, confidence=0.999),
     ):
-        assert found is not None
-        assert found.low is not None
-        assert found.high is not None
         room = 1e-9 * max(map(abs, given_values))
         assert found.low - room <= found.value
         assert found.high + room >= found.low

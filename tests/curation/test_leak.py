@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,10 +19,7 @@ from trajkit.curation.leaks.report import LeakKind, LeakReport
 from trajkit.environments import make
 from trajkit.errors import DataError, QueryError, RequestError, StoreError
 from trajkit.schema import Episode, Message, Transition, kept, message
-from trajkit.store.engine import connect
 from trajkit.store.reader import Store, open_store
-from trajkit.store.view import create_views
-from trajkit.store.writer import StoreWriter
 
 Write = Callable[..., Path]
 UNSEEDED = {"seed": None}
@@ -95,21 +91,28 @@ PLANTS: dict[str, tuple[Callable[[Episode], dict[str, Any]], dict[str, Any], set
 }
 
 
-@pytest.mark.parametrize("kind", daily(sorted(PLANTS), {"world", "near_prompt", "first_text"}))
-def test_every_planted_leak_is_found_and_nothing_else(write: Write, kind: str) -> None:
-    plant, both, expected = PLANTS[kind]
-    chance = random.Random(kind)
-    train = [an_episode(f"t{n}", **both) for n in range(5)]
-    evaluation = [an_episode(f"e{n}", **both) for n in range(3)]
-    assert not compared(write, train, evaluation).leaks
-    place, source = chance.randrange(5), chance.choice(evaluation)
-    train[place] = train[place].model_copy(update=plant(source))
+def planted() -> tuple[list[Episode], list[Episode]]:
+    """Ten episodes of each side, of which those at the place of a plant share it."""
+    train = [an_episode(f"t{n}", **UNSEEDED) for n in range(10)]
+    evaluation = [an_episode(f"e{n}", **UNSEEDED) for n in range(10)]
+    for number, (plant, both, _) in enumerate(PLANTS.values()):
+        evaluation[number] = an_episode(f"e{number}", **both)
+        train[number] = an_episode(f"t{number}", **both).model_copy(update=plant(evaluation[number]))
+    return train, evaluation
+
+
+def test_every_planted_leak_is_found_and_nothing_else(write: Write) -> None:
+    train, evaluation = planted()
     report = compared(write, train, evaluation)
-    assert blocking(report) == dict.fromkeys(expected, 1)
+    places: dict[str, list[int]] = {}
+    for place, (_, _, kinds) in enumerate(PLANTS.values()):
+        for kind in kinds:
+            places.setdefault(kind, []).append(place)
+    assert blocking(report) == {kind: len(some) for kind, some in places.items()}
     for finding in report.findings:
-        assert [(example.train_episode, example.eval_episode) for example in finding.examples] == [
-            (train[place].episode_id, source.episode_id)
-        ]
+        assert {(one.train_episode, one.eval_episode) for one in finding.examples} == {
+            (train[place].episode_id, evaluation[place].episode_id) for place in places[finding.kind]
+        }
 
 
 def reads_like(messages: Iterable[Message]) -> str:
@@ -189,16 +192,16 @@ def test_text_is_counted_where_both_have_seeds_and_blocks_when_it_is_strict(writ
 
 @pytest.mark.full
 @pytest.mark.parametrize("seedless", ["train", "eval"])
-@pytest.mark.parametrize("missing", daily([{"seed": None}, {"env_id": None}, {"task": None}], 1))
-def test_text_blocks_where_one_side_has_no_world(
-    write: Write, seedless: str, missing: dict[str, None]
-) -> None:
-    sides = {
-        side: an_episode(side, texts=["a wall"], **(missing if side == seedless else {}))
+def test_text_blocks_where_one_side_has_no_world(write: Write, seedless: str) -> None:
+    lacking: list[dict[str, Any]] = [{"seed": None}, {"env_id": None}, {"task": None}]
+    train, evaluation = (
+        [
+            an_episode(f"{side}{n}", texts=[f"wall {n}"], **(missing if side == seedless else {}))
+            for n, missing in enumerate(lacking)
+        ]
         for side in ("train", "eval")
-    }
-    report = compared(write, [sides["train"]], [sides["eval"]])
-    assert blocking(report) == {"prompt": 1, "prompt_answer": 1}
+    )
+    assert blocking(compared(write, train, evaluation)) == {"prompt": 3, "prompt_answer": 3}
 
 
 @pytest.mark.full
@@ -335,13 +338,6 @@ def test_reserved_worlds_are_found_by_their_seeds_and_by_their_states(write: Wri
     assert "LEAK  4 of 7 episodes of reserved worlds" in list(report.lines())
 
 
-def test_nothing_to_compare_with_is_said(write: Write) -> None:
-    report = leak(write([an_episode("t")]), reservations=())
-    assert list(report.lines()) == [
-        "nothing was compared: there is no evaluation store, and no seeds are reserved"
-    ]
-
-
 def test_training_goes_on_only_where_a_leak_is_allowed_and_the_report_then_says_so(write: Write) -> None:
     report = compared(write, [an_episode("t", seed=1)], [an_episode("e", seed=1)])
     with pytest.raises(DataError, match=r"leaks: it shares with .*: 1 world") as caught:
@@ -354,6 +350,10 @@ def test_training_goes_on_only_where_a_leak_is_allowed_and_the_report_then_says_
 
 
 def test_what_cannot_be_checked_is_said(write: Write) -> None:
+    nothing = leak(write([an_episode("t")]), reservations=())
+    assert list(nothing.lines()) == [
+        "nothing was compared: there is no evaluation store, and no seeds are reserved"
+    ]
     train = [
         an_episode("a", seed=None, initial_state_hash=None, purpose="eval"),
         an_episode("b", steps=(Transition(step_index=0),)),
@@ -371,23 +371,14 @@ def test_what_cannot_be_checked_is_said(write: Write) -> None:
 
 
 @pytest.mark.full
-def test_parts_and_threads_do_not_change_the_report(write: Write, tmp_path: Path) -> None:
+def test_parts_do_not_change_the_report(write: Write, attempts: Callable[..., Store]) -> None:
     texts = [f"text {n % 7}" for n in range(20)]
     train = [an_episode(f"t{n}", texts=[texts[n], texts[n - 1]], seed=None) for n in range(20)]
-    whole, evaluation = write(train), write(an_episode(f"e{n}", texts=[texts[n]]) for n in range(9))
-    with connect() as connection, StoreWriter(tmp_path / "parts", kind="test") as writer:
-        create_views(connection, open_store(whole))
-        for part in (1, 0):
-            mine = f"WHERE CAST(episode_id[2:] AS INTEGER) % 2 = {part}"
-            writer.add(
-                connection,
-                episodes=f"(SELECT * FROM episodes {mine})",
-                steps=f"(SELECT * FROM steps {mine})",
-                feedback="feedback",
-            )
-        writer.finish()
-    one = leak(whole, evaluation, reservations=(), threads=1)
-    other = leak(tmp_path / "parts", evaluation, reservations=(), threads=4, memory_limit="500MB")
+    evaluation = write(an_episode(f"e{n}", texts=[texts[n]]) for n in range(9))
+    one, other = (
+        leak(attempts(train, parts).path, evaluation, reservations=())
+        for parts in (None, [range(1, 20, 2), range(0, 20, 2)])
+    )
     assert one.findings == other.findings
     assert one.findings[0].examples[0].what.startswith("step 0: 'text ")
 
@@ -496,14 +487,10 @@ def test_a_similarity_that_cannot_be_is_refused(near: float) -> None:
 def test_a_side_is_cleaned_of_every_kind_of_leak_and_a_tally_says_what_left(
     write: Write, tmp_path: Path, side: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train = [an_episode(f"t{n}", **UNSEEDED) for n in range(20)]
-    evaluation = [an_episode(f"e{n}", **UNSEEDED) for n in range(20)]
+    train, evaluation = planted()
     words = " ".join(f"word{n}" for n in range(80))
-    for number, (plant, both, _) in enumerate(PLANTS.values()):
-        evaluation[number] = an_episode(f"e{number}", **both)
-        train[number] = an_episode(f"t{number}", **both).model_copy(update=plant(evaluation[number]))
-    evaluation[10] = an_episode("e10", texts=[f"{words} here"], **UNSEEDED)
-    train[10:13] = [an_episode(f"t{n}", texts=[f"{words} there {n}"], **UNSEEDED) for n in (10, 11, 12)]
+    evaluation.append(an_episode("e10", texts=[f"{words} here"], **UNSEEDED))
+    train += [an_episode(f"t{n}", texts=[f"{words} there {n}"], **UNSEEDED) for n in (10, 11, 12)]
     stores = {"train": write(train), "eval": write(evaluation)}
     asked = ["leak", str(stores["train"]), str(stores["eval"])]
     assert run(asked) == 1
@@ -515,7 +502,8 @@ def test_a_side_is_cleaned_of_every_kind_of_leak_and_a_tally_says_what_left(
     assert run([*asked, "--drop", side, "-o", str(goal), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     n_left = len(PLANTS) + (3 if side == "train" else 1)
-    assert (said["n_episodes_in"], said["n_episodes_out"]) == (20, 20 - n_left)
+    n_before = len(train if side == "train" else evaluation)
+    assert (said["n_episodes_in"], said["n_episodes_out"]) == (n_before, n_before - n_left)
     assert {left["reason"] for left in said["left"]} >= {"leak: episode id", "leak: identical prompt"}
     assert run(["leak", *(str(goal if name == side else path) for name, path in stores.items())]) == 0
     assert open_store(goal).manifest.lineage[-1].arguments["drop"] == side

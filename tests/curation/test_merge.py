@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.cli.main import run as run_command
 from trajkit.curation.merge import OTHER, SAME, merge
 from trajkit.errors import DataError, RequestError, StoreError
-from trajkit.schema import Episode, Feedback
+from trajkit.schema import Episode, Feedback, Manifest
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store, verify
 from trajkit.store.writer import write_episodes
@@ -26,12 +27,20 @@ def left(entry: Any) -> dict[str, tuple[int, int]]:
     return {each.reason: (each.n_episodes, each.n_steps) for each in entry.left}
 
 
+def merged_into(goal: Path, *stores: Path) -> Manifest:
+    manifest = merge(stores, goal).manifest
+    assert manifest is not None
+    return manifest
+
+
 def set_in_manifest(path: Path, **values: Any) -> None:
     manifest = path / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | values))
 
 
-def test_shards_merged_have_the_digest_of_the_whole(attempt: Any, write: Write, tmp_path: Path) -> None:
+def test_shards_merged_in_any_order_have_the_digest_of_the_whole(
+    attempt: Any, write: Write, tmp_path: Path
+) -> None:
     episodes = [attempt(f"e{number:02}", n_steps=1 + number % 4, score=number / 10) for number in range(20)]
     whole = open_store(write(episodes))
     shards = [write(episodes[number::3]) for number in range(3)]
@@ -43,15 +52,7 @@ def test_shards_merged_have_the_digest_of_the_whole(attempt: Any, write: Write, 
     verify(open_store(tmp_path / "merged"), deep=True)
     assert merged.entry.left == ()
     assert (merged.entry.n_episodes_in, merged.entry.n_episodes_out) == (20, 20)
-
-
-def test_the_order_of_the_stores_does_not_matter(attempt: Any, write: Write, tmp_path: Path) -> None:
-    stores = [write([attempt("a")]), write([attempt("b")]), write([attempt("c")])]
-    one = merge(stores, tmp_path / "one").manifest
-    other = merge(stores[::-1], tmp_path / "other").manifest
-    assert one is not None
-    assert other is not None
-    assert one.digest == other.digest
+    assert merged_into(tmp_path / "other", *shards[::-1]).digest == whole.manifest.digest
 
 
 @pytest.mark.full
@@ -62,8 +63,7 @@ def test_stores_with_different_metrics_get_the_columns_of_all(
     unscored = attempt("b", score=None)
     other = attempt("c", score=None).model_copy(update={"metrics": {"success": True}})
     stores = [write([scored]), write([unscored]), write([other])]
-    merged = merge(stores, tmp_path / "merged").manifest
-    assert merged is not None
+    merged = merged_into(tmp_path / "merged", *stores)
     assert [(metric.name, metric.level) for metric in merged.metrics] == [
         ("episode_return", "episode"),
         ("success", "episode"),
@@ -106,23 +106,15 @@ def test_a_preference_says_whose_episode_stays(
     prefer: str, score: float, attempt: Any, write: Write, tmp_path: Path
 ) -> None:
     one = write([attempt("a", score=0.1), attempt("same")])
+    middle = write([attempt("a", score=0.5)])
     other = write([attempt("a", score=0.9, n_steps=1), attempt("same")])
-    merged = merge([one, other], tmp_path / "merged", prefer=prefer)
+    merged = merge([one, middle, other], tmp_path / "merged", prefer=prefer)
     found = {episode.episode_id: episode for episode in open_dataset(tmp_path / "merged")}
     assert found["a"].metrics == {"episode_return": score}
-    assert left(merged.entry) == {SAME: (1, 2), OTHER: (1, 1 if prefer == "first" else 2)}
+    assert left(merged.entry) == {SAME: (1, 2), OTHER: (2, 3 if prefer == "first" else 4)}
     assert merged.entry.arguments["prefer"] == prefer
     assert merged.entry.n_episodes_out == 2
     verify(open_store(tmp_path / "merged"), deep=True)
-
-
-@pytest.mark.full
-def test_of_three_copies_one_stays(attempt: Any, write: Write, tmp_path: Path) -> None:
-    stores = [write([attempt("a", score=score)]) for score in (0.1, 0.2, 0.1)]
-    merged = merge(stores, tmp_path / "merged", prefer="first")
-    assert left(merged.entry) == {OTHER: (2, 4)}
-    (found,) = open_dataset(tmp_path / "merged")
-    assert found.metrics == {"episode_return": 0.1}
 
 
 def test_feedback_comes_along_with_the_copy_that_stays(attempt: Any, write: Write, tmp_path: Path) -> None:
@@ -160,66 +152,51 @@ def test_a_metric_that_is_better_high_here_and_low_there_is_refused(
     with pytest.raises(DataError, match=r"better when high in .* and better when low in"):
         merge(stores, tmp_path / "merged")
     set_in_manifest(stores[1], metrics=[{"name": "episode_return", "level": "episode", "kind": "float"}])
-    merged = merge(stores, tmp_path / "merged").manifest
-    assert merged is not None
+    merged = merged_into(tmp_path / "merged", *stores)
     assert [metric.optimize for metric in merged.metrics] == ["max"]
 
 
-def test_a_store_of_another_version_is_refused(attempt: Any, write: Write, tmp_path: Path) -> None:
-    stores = [write([attempt("a")]), write([attempt("b")])]
-    set_in_manifest(stores[1], format_version=2)
-    with pytest.raises(StoreError, match="store version 2; this trajkit reads up to 1"):
-        merge(stores, tmp_path / "merged")
-
-
-def test_a_store_that_was_changed_is_refused(attempt: Any, write: Write, tmp_path: Path) -> None:
-    stores = [write([attempt("a")]), write([attempt("b")])]
-    part = next((stores[1] / "steps").glob("*.parquet"))
+def test_stores_that_cannot_be_merged_are_refused(attempt: Any, write: Write, tmp_path: Path) -> None:
+    one, other = stores = [write([attempt("a")]), write([attempt("b")])]
+    with pytest.raises(RequestError, match="two or more"):
+        merge([one], tmp_path / "merged")
+    with pytest.raises(RequestError, match="is there twice"):
+        merge([one, one], tmp_path / "merged")
+    with pytest.raises(RequestError, match="neither 'first' nor 'last'"):
+        merge(stores, tmp_path / "merged", prefer="newest")
+    part = next((one / "steps").glob("*.parquet"))
     content = bytearray(part.read_bytes())
     content[len(content) // 2] ^= 1
     part.write_bytes(content)
     with pytest.raises(StoreError, match="sha256 differs"):
         merge(stores, tmp_path / "merged")
+    set_in_manifest(other, format_version=2)
+    with pytest.raises(StoreError, match="store version 2; this trajkit reads up to 1"):
+        merge(stores, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
 
 
-def test_one_store_alone_and_one_twice_are_refused(attempt: Any, write: Write, tmp_path: Path) -> None:
-    store = write([attempt("a")])
-    with pytest.raises(RequestError, match="two or more"):
-        merge([store], tmp_path / "merged")
-    with pytest.raises(RequestError, match="is there twice"):
-        merge([store, store], tmp_path / "merged")
-    with pytest.raises(RequestError, match="neither 'first' nor 'last'"):
-        merge([store, write([attempt("b")])], tmp_path / "merged", prefer="newest")
-
-
-def test_the_lineage_keeps_the_parents(attempt: Any, write: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_before", daily([0, 1], 1))
+def test_the_lineage_keeps_the_parents_and_what_was_done_before_the_ways_parted(
+    attempt: Any, write: Write, tmp_path: Path, n_before: int
+) -> None:
     base = write([attempt("a"), attempt("b", score=0.9)])
+    for place in range(n_before):
+        first = tmp_path / f"first-{place}"
+        assert run_command(["select", str(base), "--where", "episode_return >= 0", "-o", str(first)]) == 0
+        base = first
     for name, where in (("low", "episode_return < 0.7"), ("high", "episode_return >= 0.7")):
         assert run_command(["select", str(base), "--where", where, "-o", str(tmp_path / name)]) == 0
-    merged = merge([tmp_path / "low", tmp_path / "high"], tmp_path / "merged").manifest
-    assert merged is not None
-    assert merged.digest == open_store(base).manifest.digest
-    (entry,) = merged.lineage
-    assert entry.verb == "merge"
-    parents = entry.arguments["stores"]
+    merged, before = merged_into(tmp_path / "merged", tmp_path / "low", tmp_path / "high"), open_store(base)
+    assert merged.digest == before.manifest.digest
+    *history, entry = merged.lineage
+    assert history == list(before.manifest.lineage[:n_before])
+    assert ([each.verb for each in history], entry.verb) == (["select"] * n_before, "merge")
+    parents: Any = entry.arguments["stores"]
     assert [parent["digest"] for parent in parents] == [
         open_store(tmp_path / name).manifest.digest for name in ("low", "high")
     ]
-    assert [parent["lineage"][0]["verb"] for parent in parents] == ["select", "select"]
-
-
-@pytest.mark.full
-def test_what_was_done_before_the_ways_parted_stays_the_history(
-    attempt: Any, write: Write, tmp_path: Path
-) -> None:
-    base, first = write([attempt("a"), attempt("b", score=0.9)]), tmp_path / "first"
-    assert run_command(["select", str(base), "--where", "episode_return >= 0", "-o", str(first)]) == 0
-    for name, where in (("low", "episode_return < 0.7"), ("high", "episode_return >= 0.7")):
-        assert run_command(["select", str(first), "--where", where, "-o", str(tmp_path / name)]) == 0
-    merged = merge([tmp_path / "low", tmp_path / "high"], tmp_path / "merged").manifest
-    assert merged is not None
-    assert [entry.verb for entry in merged.lineage] == ["select", "merge"]
-    assert merged.lineage[0] == open_store(first).manifest.lineage[0]
+    assert [[each["verb"] for each in parent["lineage"]] for parent in parents] == [["select"], ["select"]]
 
 
 @pytest.mark.full
@@ -230,12 +207,10 @@ def test_what_all_stores_agree_on_is_kept(attempt: Any, tmp_path: Path) -> None:
         write_episodes(
             tmp_path / f"s{number}", [attempt(f"e{number}")], kind="export", source=source, as_of=time
         )
-    merged = merge([tmp_path / "s0", tmp_path / "s1"], tmp_path / "merged").manifest
-    assert merged is not None
+    merged = merged_into(tmp_path / "merged", tmp_path / "s0", tmp_path / "s1")
     assert (merged.source, merged.as_of, merged.kind) == (source, times[1], "merge")
     write_episodes(tmp_path / "s2", [attempt("e2")], kind="export", source={"kind": "other"})
-    merged = merge([tmp_path / "merged", tmp_path / "s2"], tmp_path / "more").manifest
-    assert merged is not None
+    merged = merged_into(tmp_path / "more", tmp_path / "merged", tmp_path / "s2")
     assert merged.as_of is None
     assert merged.source == {"kind": "merge", "sources": [source, {"kind": "other"}]}
 
@@ -267,8 +242,7 @@ def test_a_merge_of_two_parts_of_each_store_keeps_its_episodes_whole(
     episodes = [attempt(name, n_steps=2) for name in "abcdef"]
     one = attempts(episodes[:3], [[0], [1, 2]])
     other = attempts(episodes[3:], [[2, 1], [0]])
-    merged = merge([one.path, other.path], tmp_path / "merged").manifest
-    assert merged is not None
+    merged_into(tmp_path / "merged", one.path, other.path)
     assert len(open_store(tmp_path / "merged").parts("steps")) == 4
     assert list(open_dataset(tmp_path / "merged")) == episodes
     verify(open_store(tmp_path / "merged"), deep=True)

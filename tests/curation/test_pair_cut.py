@@ -15,14 +15,7 @@ from trajkit.curation.preferences.leak import leak_of_pairs
 from trajkit.errors import NothingMatched
 from trajkit.schema import message
 
-FACTS = {
-    "match": "state",
-    "level": "step",
-    "score": "episode_return",
-    "group": "world",
-    "created_at": "2026-11-21T00:00:00Z",
-    "trajkit_version": "0",
-}
+FACTS = {"match": "state", "level": "step", "score": "episode_return", "group": "world"}
 
 
 def turn(text: str) -> tuple[Turn, ...]:
@@ -82,35 +75,32 @@ def sides(path: Path) -> tuple[list[Pair], list[Pair]]:
     return list(open_pairs(path / "train")), list(open_pairs(path / "val"))
 
 
-def test_a_world_is_on_one_side_and_more_pairs_move_nobody(
+def test_a_world_is_on_one_side_and_the_lineage_says_so_and_more_pairs_move_nobody(
     written: Callable[..., Pairs], tmp_path: Path
 ) -> None:
     some = [pair(n, seed=n // 2) for n in range(100)]
-    found = cut_pairs(written("some", *some), tmp_path / "cut", fraction=0.2)
+    pairs = written("some", *some)
+    found = cut_pairs(pairs, tmp_path / "cut", fraction=0.2)
     train, val = sides(tmp_path / "cut")
     assert found.n_pairs == {"train": len(train), "val": len(val)}
     assert (len(train) + len(val), found.n_parted) == (100, 0)
     assert 8 <= len(val) <= 34
     assert not {each.seed for each in train} & {each.seed for each in val}
-    assert not leak_of_pairs(open_pairs(tmp_path / "cut/train"), open_pairs(tmp_path / "cut/val")).leaks
+    side = open_pairs(tmp_path / "cut/train")
+    assert not leak_of_pairs(side, open_pairs(tmp_path / "cut/val")).leaks
+
+    (entry,) = side.manifest.lineage
+    assert (entry.verb, entry.parent_digest) == ("split", pairs.manifest.digest)
+    assert (entry.n_episodes_in, entry.n_episodes_out) == (200, side.manifest.n_episodes)
+    assert sum(each.n_episodes for each in entry.left) == 200 - entry.n_episodes_out
+    assert sum(each.n_steps for each in entry.left) == 100 - len(train)
+    assert side.manifest.functions == ("act",)
 
     cut_pairs(
         written("more", *some, *(pair(n, seed=n) for n in range(100, 200))), tmp_path / "again", fraction=0.2
     )
     again, _ = sides(tmp_path / "again")
     assert {each.pair_id for each in train} <= {each.pair_id for each in again}
-
-
-def test_the_cut_is_in_the_lineage_with_what_left(written: Callable[..., Pairs], tmp_path: Path) -> None:
-    found = written("pairs", *(pair(n, seed=n) for n in range(40)))
-    cut_pairs(found, tmp_path / "cut", fraction=0.25)
-    train = open_pairs(tmp_path / "cut" / "train")
-    (entry,) = train.manifest.lineage
-    assert (entry.verb, entry.parent_digest) == ("split", found.manifest.digest)
-    assert (entry.n_episodes_in, entry.n_episodes_out) == (80, train.manifest.n_episodes)
-    assert sum(each.n_episodes for each in entry.left) == 80 - entry.n_episodes_out
-    assert sum(each.n_steps for each in entry.left) == 40 - len(train)
-    assert train.manifest.functions == ("act",)
 
 
 def test_a_pair_between_the_sides_is_on_none_and_counted(

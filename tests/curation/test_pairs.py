@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.matrix import portions
+from tests.matrix import daily, portions
 from trajkit.curation.derive import deriving
 from trajkit.curation.pair_file import Pair, Pairs, Turn, open_pairs, write_pairs
 from trajkit.curation.preferences.pairing import Side, best_pairs
@@ -21,7 +21,7 @@ from trajkit.curation.preferences.rows import demonstrated, says_the_same
 from trajkit.errors import DataError, NothingMatched, QueryError, RequestError, StoreError
 from trajkit.schema import Episode, Message, TextBlock, ThoughtBlock, ToolCallBlock, Transition, message
 from trajkit.store.dataset import open_dataset
-from trajkit.store.reader import Store, open_store
+from trajkit.store.reader import Store
 from trajkit.store.writer import write_episodes
 
 Attempts = Callable[..., Store]
@@ -58,6 +58,11 @@ def episode(
     return Episode(episode_id=name, steps=steps, **default | {"metrics": metrics} | fields)
 
 
+def paired(store: Store | Path, goal: Path, **options: Any) -> Pairs:
+    pairs(store.path if isinstance(store, Store) else store, goal, **options)
+    return open_pairs(goal)
+
+
 def sides(found: Pairs) -> list[tuple[str, int, str, int]]:
     return [
         (each.chosen_episode_id, each.chosen_step_index, each.rejected_episode_id, each.rejected_step_index)
@@ -92,6 +97,8 @@ def test_attempts_are_paired_where_they_part_for_the_first_time(attempts: Attemp
     assert made.manifest == found.manifest
     assert [left.reason for left in made.entry.left] == []
     assert pairs(store.path, None, margin=0.5, per_state=9).report == made.report
+    entry = found.manifest.lineage[-1]
+    assert (entry.parent_digest, entry.arguments["margin"]) == (store.manifest.digest, 0.5)
 
 
 @pytest.mark.full
@@ -99,10 +106,9 @@ def test_at_most_so_many_from_one_state_and_those_with_the_largest_margins(
     attempts: Attempts, tmp_path: Path
 ) -> None:
     store = attempts([episode("a", 1.0, "l"), episode("b", 0.5, "r"), episode("c", 0.0, "x")])
-    pairs(store.path, tmp_path / "one", margin=0.1)
-    assert sides(open_pairs(tmp_path / "one")) == [("a", 0, "c", 0)]
-    pairs(store.path, tmp_path / "two", margin=0.5, per_state=2)
-    assert sides(open_pairs(tmp_path / "two")) == [("a", 0, "b", 0), ("a", 0, "c", 0)]
+    assert sides(paired(store, tmp_path / "one", margin=0.1)) == [("a", 0, "c", 0)]
+    both = paired(store, tmp_path / "two", margin=0.5, per_state=2)
+    assert sides(both) == [("a", 0, "b", 0), ("a", 0, "c", 0)]
     with pytest.raises(NothingMatched, match="no pair"):
         pairs(store.path, None, margin=1.5)
 
@@ -150,13 +156,6 @@ def test_evaluation_and_unscored_episodes_are_left_out_and_counted(
         "in no pair": 1,
     }
     assert (made.entry.n_episodes_in, made.entry.n_episodes_out) == (7, 2)
-
-
-def test_a_store_without_seeds_says_what_else_could_be_matched(attempts: Attempts) -> None:
-    store = attempts([episode("a", 1.0, "l", seed=None), episode("b", 0.0, "r", seed=None)])
-    with pytest.raises(NothingMatched) as caught:
-        pairs(store.path, None, margin=0.1)
-    assert "--match prompt needs no seeds" in (caught.value.hint or "")
 
 
 @pytest.mark.full
@@ -210,8 +209,7 @@ def test_the_turns_of_an_episode_have_the_prompts_that_the_model_saw(
         return one.model_copy(update={"steps": tuple(steps)})
 
     good, bad = grows(episode("good", 1.0, "llrr")), grows(episode("bad", 0.0, "lrx"))
-    pairs(attempts([good, bad]).path, tmp_path / "out", margin=0.1, level="episode")
-    (pair,) = open_pairs(tmp_path / "out")
+    (pair,) = paired(attempts([good, bad]), tmp_path / "out", margin=0.1, level="episode")
     assert prompts(pair, pair.chosen) == list(good.prompts())[1:]
     assert prompts(pair, pair.rejected) == list(bad.prompts())[1:]
     assert [turn.step_index for turn in pair.chosen] == [1, 2, 3]
@@ -219,30 +217,18 @@ def test_the_turns_of_an_episode_have_the_prompts_that_the_model_saw(
 
 def test_a_call_before_the_action_belongs_to_its_side(attempts: Attempts, tmp_path: Path) -> None:
     def planned(one: Episode) -> Episode:
+        said = {"completion": message("assistant", f"plan of {one.episode_id}")}
         plan = one.steps[0].model_copy(
-            update={
-                "action": None,
-                "action_executed": None,
-                "reward": None,
-                "completion": message("assistant", f"plan of {one.episode_id}"),
-            }
+            update={"action": None, "action_executed": None, "reward": None} | said
         )
-        return one.model_copy(
-            update={
-                "steps": (
-                    plan,
-                    *(each.model_copy(update={"step_index": 1 + each.step_index}) for each in one.steps),
-                )
-            }
-        )
+        later = (each.model_copy(update={"step_index": 1 + each.step_index}) for each in one.steps)
+        return one.model_copy(update={"steps": (plan, *later)})
 
     store = attempts([planned(episode("a", 1.0, "l")), planned(episode("b", 0.0, "r"))])
-    pairs(store.path, tmp_path / "whole", margin=0.1, level="episode")
-    (pair,) = open_pairs(tmp_path / "whole")
+    (pair,) = paired(store, tmp_path / "whole", margin=0.1, level="episode")
     assert [turn.step_index for turn in pair.chosen] == [0, 1]
     assert pair.chosen_action == "l"
-    pairs(store.path, tmp_path / "step", margin=0.1)
-    assert sides(open_pairs(tmp_path / "step")) == [("a", 1, "b", 1)]
+    assert sides(paired(store, tmp_path / "step", margin=0.1)) == [("a", 1, "b", 1)]
 
 
 @pytest.mark.full
@@ -284,8 +270,7 @@ def test_the_same_prompt_is_paired_within_a_group_or_on_one_side_of_a_split(
     assert made.report.notes != ()
     with deriving(store.path) as derivation:
         derivation.write(tmp_path / "train", verb="split", arguments={}, split="train")
-    pairs(tmp_path / "train", tmp_path / "side", match="prompt", margin=0.1, per_state=9)
-    side = open_pairs(tmp_path / "side")
+    side = paired(tmp_path / "train", tmp_path / "side", match="prompt", margin=0.1, per_state=9)
     assert sides(side) == [("a", 0, "b", 0), ("a", 0, "c", 0), ("c", 0, "b", 0)]
     assert {each.split for each in side} == {"train"}
 
@@ -314,8 +299,8 @@ def test_a_prompt_is_the_same_however_much_of_it_a_step_keeps(attempts: Attempts
     store = attempts(episodes)
     with deriving(store.path) as derivation:
         derivation.write(tmp_path / "train", verb="split", arguments={}, split="train")
-    pairs(tmp_path / "train", tmp_path / "out", match="prompt", margin=0.1, per_state=9)
-    assert sides(open_pairs(tmp_path / "out")) == [
+    found = paired(tmp_path / "train", tmp_path / "out", match="prompt", margin=0.1, per_state=9)
+    assert sides(found) == [
         ("kept", 1, "less", 1),
         ("whole", 1, "kept", 1),
         ("whole", 1, "less", 1),
@@ -323,38 +308,41 @@ def test_a_prompt_is_the_same_however_much_of_it_a_step_keeps(attempts: Attempts
 
 
 def test_a_pair_that_a_split_could_part_is_never_written(attempts: Attempts, tmp_path: Path) -> None:
-    pairs(attempts([episode("a", 1.0, "l"), episode("b", 0.0, "r")]).path, tmp_path / "out", margin=0.1)
-    (pair,) = open_pairs(tmp_path / "out")
+    store = attempts([episode("a", 1.0, "l"), episode("b", 0.0, "r")])
+    (pair,) = paired(store, tmp_path / "out", margin=0.1)
     apart = pair.model_copy(update={"rejected_group_key": "other"})
     with pytest.raises(DataError, match="a split could part the pair of the episodes a and b"):
         write_pairs(tmp_path / "apart", [apart], facts={}, lineage=())
     assert not (tmp_path / "apart").exists()
 
 
-@pytest.mark.parametrize(
-    ("demonstration", "answer"),
-    [
-        ("turn left", message("assistant", "turn left")),
-        ([{"type": "text", "text": "turn left"}], message("assistant", "turn left")),
-        ({"raw": '{"action":"l"}', "parsed": {"action": "l"}}, message("assistant", '{"action":"l"}')),
-        ({"action": "l"}, message("assistant", '{"action": "l"}')),
-        (
-            [{"type": "tool_call", "name": "move", "arguments": {"to": 1}}],
-            Message(role="assistant", content=(ToolCallBlock(id="", name="move", arguments='{"to": 1}'),)),
-        ),
-    ],
+DEMONSTRATED = (
+    ("turn left", message("assistant", "turn left")),
+    ([{"type": "text", "text": "turn left"}], message("assistant", "turn left")),
+    ({"raw": '{"action":"l"}', "parsed": {"action": "l"}}, message("assistant", '{"action":"l"}')),
+    ({"action": "l"}, message("assistant", '{"action": "l"}')),
+    (
+        [{"type": "tool_call", "name": "move", "arguments": {"to": 1}}],
+        Message(role="assistant", content=(ToolCallBlock(id="", name="move", arguments='{"to": 1}'),)),
+    ),
 )
-def test_a_demonstration_is_paired_with_the_answer_it_corrects(
-    attempts: Attempts, tmp_path: Path, demonstration: Any, answer: Message
-) -> None:
-    store = attempts([episode("a", None, "r", step={"demonstration": demonstration}), episode("b", 1.0, "l")])
+
+
+def test_a_demonstration_is_paired_with_the_answer_it_corrects(attempts: Attempts, tmp_path: Path) -> None:
+    shown = [
+        episode(f"a{number}", None, "r", step={"demonstration": demonstration})
+        for number, (demonstration, _) in enumerate(DEMONSTRATED)
+    ]
+    store = attempts([*shown, episode("b", 1.0, "l")])
     made = pairs(store.path, tmp_path / "out", match="demonstration")
-    (pair,) = open_pairs(tmp_path / "out")
-    assert [turn.completion for turn in pair.chosen] == [answer]
-    assert [turn.completion for turn in pair.rejected] == [message("assistant", "I do r")]
-    assert prompts(pair, pair.chosen) == prompts(pair, pair.rejected)
-    assert (pair.chosen_inference_id, pair.rejected_inference_id) == (None, "a-0")
-    assert (pair.chosen_score, pair.chosen_action) == (None, None)
+    for number, (pair, (_, answer)) in enumerate(
+        zip(open_pairs(tmp_path / "out"), DEMONSTRATED, strict=True)
+    ):
+        assert [turn.completion for turn in pair.chosen] == [answer]
+        assert [turn.completion for turn in pair.rejected] == [message("assistant", "I do r")]
+        assert prompts(pair, pair.chosen) == prompts(pair, pair.rejected)
+        assert (pair.chosen_inference_id, pair.rejected_inference_id) == (None, f"a{number}-0")
+        assert (pair.chosen_score, pair.chosen_action) == (None, None)
     assert [left.reason for left in made.entry.left] == ["no demonstration"]
 
 
@@ -380,36 +368,44 @@ def test_a_demonstration_that_says_what_was_said_is_no_pair(attempts: Attempts) 
         ({"margin": 0.1, "luck": 1}, "no option 'luck'"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(
-    attempts: Attempts, options: dict[str, Any], told: str
+def test_options_that_make_no_sense_are_refused_before_the_store_is_read(
+    options: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(RequestError, match=told):
-        pairs(attempts([episode("a", 1.0, "l")]).path, None, **options)
+        pairs("no-store", None, **options)
 
 
-@pytest.mark.full
+NO_MODEL = {"messages": None, "completion": None}
+
+
 @pytest.mark.parametrize(
-    ("other", "told"),
-    [
-        (episode("b", 1.0, "r"), "all of 2 attempts have the same episode_return"),
-        (episode("b", 0.0, "l"), "no two attempts part at one state"),
-        (episode("b", 0.9, "r"), "where they part, no two that say different things are 0.5 of"),
-    ],
+    ("played", "told"),
+    daily(
+        [
+            ([episode(name, 1.0, name, step=NO_MODEL) for name in "lr"], "all of 2 attempts have the same"),
+            (
+                [episode("a", 1.0, "l", step=NO_MODEL), episode("b", 0.0, "r", step=NO_MODEL)],
+                "no step has a known prompt and an answer that is learned",
+            ),
+            (
+                [episode("a", 1.0, "l", seed=None), episode("b", 0.0, "r", seed=None)],
+                "--match prompt needs no seeds",
+            ),
+            ([episode("a", 1.0, "l"), episode("b", 0.0, "l")], "no two attempts part at one state"),
+            (
+                [episode("a", 1.0, "l"), episode("b", 0.9, "r")],
+                "where they part, no two that say different things are 0.5 of",
+            ),
+        ],
+        3,
+    ),
 )
-def test_where_there_is_no_pair_the_reason_is_told(attempts: Attempts, other: Episode, told: str) -> None:
+def test_where_there_is_no_pair_the_reason_is_told(
+    attempts: Attempts, played: list[Episode], told: str
+) -> None:
     with pytest.raises(NothingMatched) as caught:
-        pairs(attempts([episode("a", 1.0, "l"), other]).path, None, margin=0.5)
+        pairs(attempts(played).path, None, margin=0.5)
     assert told in (caught.value.hint or "")
-
-
-def test_a_store_whose_policy_was_no_model_has_no_answers_to_pair(attempts: Attempts) -> None:
-    played = [
-        episode(name, score, action, step={"messages": None, "completion": None})
-        for name, score, action in (("a", 1.0, "l"), ("b", 0.0, "r"))
-    ]
-    with pytest.raises(NothingMatched) as caught:
-        pairs(attempts(played).path, None, margin=0.1)
-    assert "no step has a known prompt and an answer that is learned" in (caught.value.hint or "")
 
 
 def test_a_misspelt_score_or_column_is_told(attempts: Attempts) -> None:
@@ -463,7 +459,7 @@ def test_an_episode_that_its_environment_contradicts_is_in_no_pair(
     sample: list[Episode], tmp_path: Path
 ) -> None:
     write_episodes(tmp_path / "store", sample, kind="test")
-    before = list(_found(tmp_path / "store", tmp_path / "before"))
+    before = list(paired(tmp_path / "store", tmp_path / "before", margin=0.1))
     liar = before[0].chosen_episode_id
     told = [_exaggerated(each) if each.episode_id == liar else each for each in sample]
     write_episodes(tmp_path / "told", told, kind="test")
@@ -471,17 +467,8 @@ def test_an_episode_that_its_environment_contradicts_is_in_no_pair(
     after = list(open_pairs(tmp_path / "out"))
     assert {left.reason: left.n_episodes for left in made.entry.left}["replay differs"] == 1
     assert [each.pair_id for each in after] == [each.pair_id for each in before[1:]]
-    assert any(liar in each for each in sides(_pairs_of(tmp_path / "told", tmp_path / "blind")))
-
-
-def _found(store: Path, goal: Path) -> Pairs:
-    pairs(store, goal, margin=0.1)
-    return open_pairs(goal)
-
-
-def _pairs_of(store: Path, goal: Path) -> Pairs:
-    pairs(store, goal, margin=0.1, verify=False)
-    return open_pairs(goal)
+    blind = paired(tmp_path / "told", tmp_path / "blind", margin=0.1, verify=False)
+    assert any(liar in each for each in sides(blind))
 
 
 def _exaggerated(one: Episode) -> Episode:
@@ -568,15 +555,14 @@ def test_pairs_are_first_divergences_in_any_layout(
     order = data.draw(st.permutations(range(len(episodes))))
     cut = data.draw(st.integers(0, len(order)))
     digests = set()
-    for number, layout in enumerate([None, [part for part in (order[:cut], order[cut:]) if part]]):
+    for layout in (None, [part for part in (order[:cut], order[cut:]) if part]):
         goal = tmp_path_factory.mktemp("pairs") / "out"
         store = attempts(episodes, layout)
         if not expected:
             with pytest.raises(NothingMatched):
                 pairs(store.path, goal, margin=0.1, per_state=9)
             continue
-        pairs(store.path, goal, margin=0.1, per_state=9, threads=number + 1)
-        found = open_pairs(goal)
+        found = paired(store, goal, margin=0.1, per_state=9)
         by_name = {each.episode_id: run for each, run in zip(episodes, runs, strict=True)}
         parted = {
             (by_name[one][2], by_name[one][0][: at + 1], by_name[other][0][: at + 1])
@@ -586,11 +572,3 @@ def test_pairs_are_first_divergences_in_any_layout(
         assert all(by_name[one][1] > by_name[other][1] for one, _, other, _ in sides(found))
         digests.add(found.manifest.digest)
     assert len(digests) == bool(expected)
-
-
-def test_a_store_opens_where_pairs_were_made_of_it(attempts: Attempts, tmp_path: Path) -> None:
-    store = attempts([episode("a", 1.0, "l"), episode("b", 0.0, "r")])
-    pairs(store.path, tmp_path / "out", margin=0.1)
-    entry = open_pairs(tmp_path / "out").manifest.lineage[-1]
-    assert entry.parent_digest == open_store(store.path).manifest.digest
-    assert entry.arguments["margin"] == 0.1

@@ -41,7 +41,7 @@ def episodes() -> list[Episode]:
             step={"observation": "wall"},
             seed=number // 4,
         )
-        for number in range(24)
+        for number in range(12)
     ]
 
 
@@ -58,12 +58,11 @@ def test_many_small_parts_in_many_files_give_what_one_gives(
     Path("length.py").write_text("def length(episode):\n    return float(len(episode.steps[0].action))\n")
     for module in ("curation.derive._STEPS_PER_PART", "store.view._STEPS_AT_ONCE"):
         monkeypatch.setattr(f"trajkit.{module}", 8)
-    monkeypatch.setattr("trajkit.curation.preferences.pairing._STEPS_AT_ONCE", 8)
     found = []
-    spans = [range(first, min(first + 5, 24)) for first in (10, 0, 20, 5, 15)]
+    spans = [range(5, 10), range(5), range(10, 12)]
     for place, layout in (("whole", None), ("files", spans)):
         store = attempts(episodes, layout)
-        assert len(store.parts("steps")) == (1 if layout is None else 5)
+        assert len(store.parts("steps")) == (1 if layout is None else 3)
         Path(place).mkdir()
         assert run(COMMANDS[name].format(store.path, place).split()) == 0
         said = capsys.readouterr().out.replace(str(store.path), "STORE") if name == "stats" else ""

@@ -13,15 +13,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.curation.planted import KEY_KINDS, Planted, harmless, planted
+from tests.curation.planted import KEY_KINDS, harmless, planted
 from tests.matrix import daily
+from tests.pages import printed
 from trajkit.curation.redact import redact, scan
-from trajkit.curation.redaction.column import leaves
+from trajkit.curation.redaction.column import Search, leaves
 from trajkit.curation.redaction.shape import KINDS
-from trajkit.curation.redaction.text import Finder
+from trajkit.curation.redaction.text import Finder, Placeholders
+from trajkit.curation.selection.select import select
 from trajkit.errors import RequestError
 from trajkit.schema import (
     Episode,
@@ -34,8 +37,12 @@ from trajkit.schema import (
     message,
 )
 from trajkit.store.dataset import open_dataset
+from trajkit.store.layout import STEPS
 from trajkit.store.reader import open_store, verify
+from trajkit.store.writer import write_episodes
 
+Write = Callable[[Iterable[Episode]], Path]
+PAGE = (Path(__file__).parents[2] / "docs" / "redact.md").read_text(encoding="utf-8")
 N_EACH = 100
 DRAW = random.Random(7)
 KEY = "ghp_" + "".join(DRAW.choices(string.ascii_letters + string.digits, k=36))
@@ -57,9 +64,13 @@ def episode(name: str, *steps: Transition, **fields: Any) -> Episode:
     return Episode(**{"episode_id": name, "source": "test", "steps": steps or (step(),), **fields})
 
 
-def one(path: Path) -> Episode:
-    (only,) = open_dataset(path)
-    return only
+def told(name: str, text: str) -> Episode:
+    return episode(name, step(messages=(message("user", text),)))
+
+
+def texts(path: Path) -> list[str]:
+    """The first message of each episode."""
+    return [each.steps[0].messages[0].text for each in open_dataset(path)]  # type: ignore[index]
 
 
 def found_in(texts: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
@@ -72,54 +83,28 @@ def found_in(texts: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     }
 
 
-@pytest.fixture(scope="module")
-def corpus() -> list[Planted]:
-    return list(planted(N_EACH, seed=1))
-
-
-@pytest.fixture(scope="module")
-def found(corpus: list[Planted]) -> dict[str, list[tuple[str, str]]]:
-    return found_in([each.text for each in corpus])
-
-
-def test_planted_secrets_are_found_and_what_only_looks_like_some_is_not(
-    corpus: list[Planted], found: dict[str, list[tuple[str, str]]]
-) -> None:
+def test_planted_secrets_are_found_by_their_kind_and_what_only_looks_like_some_is_not() -> None:
+    corpus = list(planted(N_EACH, seed=1))
+    found = found_in([each.text for each in corpus])
     hit = Counter(each.kind for each in corpus if each.value in [value for _, value in found[each.text]])
     n_of = Counter(each.kind for each in corpus)
+    assert n_of.keys() <= set(KINDS)
     assert {kind: n for kind, n in n_of.items() if n < N_EACH} == {}
     n_keys = sum(n for kind, n in n_of.items() if kind in KEY_KINDS)
     assert sum(n for kind, n in hit.items() if kind in KEY_KINDS) / n_keys >= 0.99
     assert {kind: hit[kind] / n for kind, n in n_of.items() if hit[kind] / n < 0.98} == {}
-    extra = [
-        (kind, value)
-        for each in corpus
-        for kind, value in found[each.text]
-        if value != each.value and each.value not in value
-    ]
-    clean = found_in(harmless(N_EACH, seed=2))
-    extra += [pair for pairs in clean.values() for pair in pairs]
+    values = [(each, kind, value) for each in corpus for kind, value in found[each.text]]
+    assert {(each.kind, kind) for each, kind, value in values if value == each.value} == {
+        (kind, kind) for kind in n_of
+    }
+    extra = [(kind, value) for each, kind, value in values if each.value not in value]
+    extra += [pair for pairs in found_in(harmless(N_EACH, seed=2)).values() for pair in pairs]
     n_right = sum(hit.values())
     assert n_right / (n_right + len(extra)) >= 0.99, extra[:20]
 
 
-def test_each_planted_kind_is_called_by_its_name(
-    corpus: list[Planted], found: dict[str, list[tuple[str, str]]]
-) -> None:
-    wrong = {
-        (each.kind, kind)
-        for each in corpus
-        for kind, value in found[each.text]
-        if value == each.value and kind != each.kind
-    }
-    assert wrong == set()
-    assert {each.kind for each in corpus} <= set(KINDS)
-
-
 @pytest.mark.full
-def test_a_second_pass_over_everything_planted_finds_nothing(
-    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
-) -> None:
+def test_a_second_pass_over_everything_planted_finds_nothing(write: Write, tmp_path: Path) -> None:
     some = list(planted(6, seed=3))
     rest = list(harmless(3, seed=4))
 
@@ -144,9 +129,7 @@ def test_a_second_pass_over_everything_planted_finds_nothing(
     assert not [each.value for each in some if each.value.encode() in said]
 
 
-def test_the_same_value_has_the_same_placeholder_in_the_whole_store(
-    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
-) -> None:
+def test_the_same_value_has_the_same_placeholder_in_the_whole_store(write: Write, tmp_path: Path) -> None:
     episodes = [
         episode(
             f"{MAIL}-{number}",
@@ -178,14 +161,12 @@ def test_the_same_value_has_the_same_placeholder_in_the_whole_store(
     assert len({each.tags["other"] for each in clean} | {mine}) == 4
 
 
-def test_json_stays_json_and_types_stay_types(
-    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
-) -> None:
+def test_json_stays_json_and_types_stay_types(write: Write, tmp_path: Path) -> None:
     inner = f'{{"b": 1e3, "a":[1.50, true, null, 12345678901234567890], "k\\u0065y": "{KEY}"}}'
     outer = {"arguments": inner, "n": 5551234567, "yes": True, "none": None, f"by {MAIL}": 1.0}
     path = write([episode("e", step(info=outer, observation=inner, action={"to": [MAIL, 3]}))])
     redact(path, tmp_path / "clean")
-    clean = one(tmp_path / "clean").steps[0]
+    (clean,) = next(iter(open_dataset(tmp_path / "clean"))).steps
     changed = inner.replace(KEY, "[GITHUB_TOKEN_1]")
     assert clean.observation == changed, "spaces, order and numbers are as they were"
     assert clean.info == {
@@ -208,12 +189,6 @@ def test_json_stays_json_and_types_stay_types(
     ],
 )
 def test_no_way_of_writing_it_hides_a_value(text: str) -> None:
-    import pyarrow as pa
-
-    from trajkit.curation.redaction.column import Search
-    from trajkit.curation.redaction.text import Placeholders
-    from trajkit.store.layout import STEPS
-
     column = next(column for column in STEPS if column.name == "observation")
     search = Search(Finder(), Placeholders())
     values = pa.chunked_array([[text]])
@@ -234,9 +209,7 @@ def test_a_store_without_any_keeps_its_digest(tmp_path: Path) -> None:
     assert made.entry.verb == "redact"
 
 
-def test_token_ids_of_what_changed_are_gone(
-    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
-) -> None:
+def test_token_ids_of_what_changed_are_gone(write: Write, tmp_path: Path) -> None:
     ids: dict[str, Any] = {"prompt_token_ids": (1, 2), "completion_token_ids": (3,), "logprobs": (-0.5,)}
     path = write(
         [
@@ -252,46 +225,37 @@ def test_token_ids_of_what_changed_are_gone(
     assert same.steps[0].prompt_token_ids == (1, 2)
 
 
-def test_patterns_of_the_user_are_kinds_of_their_own(
-    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
-) -> None:
-    path = write([episode("e", step(messages=(message("user", "customer C-123456, user role 7, C-9"),)))])
+def test_patterns_of_the_user_are_kinds_of_their_own(write: Write, tmp_path: Path) -> None:
+    path = write([told("e", "customer C-123456, user role 7, C-9")])
     patterns = {"customer": "C-[0-9]{6}", "who": r"(?<=user )(\w+)"}
     made = redact(path, tmp_path / "clean", patterns=patterns)
-    clean = one(tmp_path / "clean").steps[0].messages
-    assert clean is not None
-    assert clean[0].text == "customer [CUSTOMER_1], user [WHO_1] 7, C-9"
-    assert clean[0].role == "user", "what the schema gives is left alone"
+    assert texts(tmp_path / "clean") == ["customer [CUSTOMER_1], user [WHO_1] 7, C-9"]
+    (clean,) = open_dataset(tmp_path / "clean")
+    assert clean.steps[0].messages[0].role == "user"  # type: ignore[index]  # the schema's word is left alone
     assert made.entry.arguments["pattern"] == {"customer": None, "who": None}
     assert "C-[0-9]" not in made.entry.model_dump_json()
     assert scan(tmp_path / "clean", patterns=patterns).found == ()
 
 
-def test_numbers_go_on_where_an_earlier_pass_ended(
-    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([f"[EMAIL_41] wrote to {MAIL}"], ["[EMAIL_41] wrote to [EMAIL_42]"]),
+        # it is met after the first value has its number
+        ([f"write to {MAIL}", "[EMAIL_41] wrote"], ["write to [EMAIL_42]", "[EMAIL_41] wrote"]),
+    ],
+)
+def test_numbers_go_on_wherever_an_earlier_placeholder_stands(
+    write: Write, tmp_path: Path, before: list[str], after: list[str]
 ) -> None:
-    path = write([episode("e", step(messages=(message("user", f"[EMAIL_41] wrote to {MAIL}"),)))])
-    redact(path, tmp_path / "clean")
-    messages = one(tmp_path / "clean").steps[0].messages
-    assert messages is not None
-    assert messages[0].text == "[EMAIL_41] wrote to [EMAIL_42]"
-
-
-@pytest.mark.full
-def test_numbers_go_on_wherever_the_earlier_placeholder_stands(
-    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
-) -> None:
-    texts = [f"write to {MAIL}", "[EMAIL_41] wrote"]  # it is met after the first value has its number
-    path = write([episode(f"e{n}", step(messages=(message("user", each),))) for n, each in enumerate(texts)])
-    redact(path, tmp_path / "clean")
-    said = [each.steps[0].messages[0].text for each in open_dataset(tmp_path / "clean")]  # type: ignore[index]
-    assert said == ["write to [EMAIL_42]", "[EMAIL_41] wrote"]
+    redact(write(told(f"e{n}", each) for n, each in enumerate(before)), tmp_path / "clean")
+    assert texts(tmp_path / "clean") == after
     assert scan(tmp_path / "clean").found == ()
 
 
 @pytest.mark.full
 def test_episodes_without_any_keep_their_hashes_and_the_others_get_theirs(
-    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
+    write: Write, tmp_path: Path
 ) -> None:
     path = write(episode(f"e{n}", step(), step(1, observation=MAIL if n % 3 == 0 else "x")) for n in range(9))
     made = redact(path, tmp_path / "clean")
@@ -312,16 +276,14 @@ def test_episodes_without_any_keep_their_hashes_and_the_others_get_theirs(
     assert made.manifest.digest == again.manifest.digest
 
 
-def test_a_store_without_rows_is_redacted_too(
-    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
-) -> None:
+def test_a_store_without_rows_is_redacted_too(write: Write, tmp_path: Path) -> None:
     made = redact(write([]), tmp_path / "clean")
     assert made.report.found == ()
     assert open_store(tmp_path / "clean").manifest.counts.n_episodes == 0
 
 
-def test_kinds_can_be_left_alone(write: Callable[[Iterable[Episode]], Path]) -> None:
-    path = write([episode("e", step(messages=(message("user", f"{MAIL} {KEY}"),)))])
+def test_kinds_can_be_left_alone(write: Write) -> None:
+    path = write([told("e", f"{MAIL} {KEY}")])
     assert scan(path).n_by_kind == {"email": 1, "github-token": 1}
     assert scan(path, skip=["email"]).n_by_kind == {"github-token": 1}
     assert scan(path, skip=["github-token"]).n_by_kind == {"email": 1}
@@ -345,11 +307,7 @@ def test_what_cannot_be_looked_for_is_said_without_the_pattern(
     assert "s3cret" not in f"{caught.value!r} {caught.value} {caught.value.__cause__!r}"
 
 
-def test_the_manifest_says_nothing_that_was_taken_out(
-    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
-) -> None:
-    from trajkit.curation.selection.select import select
-
+def test_the_manifest_says_nothing_that_was_taken_out(write: Write, tmp_path: Path) -> None:
     path = write([episode("e", task=MAIL), episode("f", task="other")])
     select(path, tmp_path / "selected", where=f"task = '{MAIL}'")
     made = redact(tmp_path / "selected", tmp_path / "clean")
@@ -363,8 +321,24 @@ def test_the_manifest_says_nothing_that_was_taken_out(
 
 
 def test_every_kind_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "redact.md").read_text(encoding="utf-8")
-    assert [kind for kind in KINDS if f"`{kind}`" not in page] == []
+    assert [kind for kind in KINDS if f"`{kind}`" not in PAGE] == []
+
+
+@pytest.mark.full
+def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
+    (clean,) = re.findall(r"^    (my key is .*)$", PAGE, re.MULTILINE)
+    text = f"{clean} (again: [EMAIL_1]; C-123456)"
+    key = "sk-" + "".join(random.Random(3).choices(string.ascii_letters + string.digits, k=40))
+    values = {"OPENAI_KEY": key, "EMAIL": MAIL, "PHONE": "+1 415 233 8712", "HOME_PATH": "jdoe7"}
+    for kind, value in values.items():
+        assert f"[{kind}_1]" in text
+        text = text.replace(f"[{kind}_1]", value)
+    write_episodes(tmp_path / "stores" / "goto", [told("a", text)], kind="test")
+    shown = printed(PAGE, tmp_path, COLUMNS="100")
+    assert len(shown) == 3
+    assert texts(tmp_path / "stores" / "public") == [f"{clean} (again: [EMAIL_1]; [CUSTOMER_1])"]
+    said = "".join(each.output for each in shown)
+    assert not [value for value in values.values() if value in said]
 
 
 @pytest.mark.timeout(30)

@@ -32,10 +32,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
             {"label": "PERSON", "pattern": [{"LOWER": "jane"}, {"LOWER": "roe"}]},
             {"label": "PERSON", "pattern": "Bob"},
             {"label": "GPE", "pattern": "Lyon"},
-            {
-                "label": "PERSON",
-                "pattern": [{"TEXT": {"REGEX": "PERSON_"}}],
-            },  # as if a placeholder was a name
+            # as if a placeholder was a name
+            {"label": "PERSON", "pattern": [{"TEXT": {"REGEX": "PERSON_"}}]},
             {"label": "DATE", "pattern": "Monday"},
         ]
     )
@@ -49,6 +47,11 @@ def step(index: int, text: str, answer: str = "go") -> Transition:
     )
 
 
+def texts(path: Path) -> list[str]:
+    """The message of each step."""
+    return [step.messages[0].text for each in open_dataset(path) for step in each.steps]  # type: ignore[index]
+
+
 def test_names_get_the_same_placeholder_everywhere_and_a_second_pass_finds_nothing(
     model: str, write: Callable[[Iterable[Episode]], Path], tmp_path: Path
 ) -> None:
@@ -60,16 +63,14 @@ def test_names_get_the_same_placeholder_everywhere_and_a_second_pass_finds_nothi
         ]
     )
     made = redact(path, tmp_path / "clean", pii=model)
-    one, other = open_dataset(tmp_path / "clean")
-    assert one.steps[0].messages is not None
-    assert one.steps[1].messages is not None
-    assert one.steps[0].messages[0].text == "[PERSON_1] of [LOCATION_1] wrote to [EMAIL_1] on Monday"
-    assert one.steps[0].completion is not None
-    assert json.loads(one.steps[0].completion.text) == {"to": "[PERSON_2]", "n": 4}
-    assert one.steps[1].messages[0].text == "thanks, [PERSON_1]"
+    assert texts(tmp_path / "clean") == [
+        "[PERSON_1] of [LOCATION_1] wrote to [EMAIL_1] on Monday",
+        "thanks, [PERSON_1]",
+        "nobody",
+    ]
+    one = next(iter(open_dataset(tmp_path / "clean")))
+    assert json.loads(one.steps[0].completion.text) == {"to": "[PERSON_2]", "n": 4}  # type: ignore[union-attr]
     assert one.task == "Bob", "names of tasks are no prose"
-    assert other.steps[0].messages is not None
-    assert other.steps[0].messages[0].text == "nobody"
     assert made.report.n_by_kind == {"person": 3, "email": 1, "location": 1}
     assert made.entry.arguments["pii_model"] == "names"
     assert scan(tmp_path / "clean", pii=model).found == ()
@@ -83,11 +84,9 @@ def test_without_a_model_numbers_of_cards_and_accounts_are_found(
     path = write([Episode(episode_id="a", source="test", steps=(step(0, text),))])
     assert scan(path).found == (), "not by the shapes"
     redact(path, tmp_path / "clean", pii="none")
-    (one,) = open_dataset(tmp_path / "clean")
-    assert one.steps[0].messages is not None
-    assert one.steps[0].messages[0].text == (
+    assert texts(tmp_path / "clean") == [
         "Jane Roe pays with [CREDIT_CARD_1] or [IBAN_1]; order 4111 1111 1111 1112, in 2026"
-    )
+    ]
     assert scan(path, pii="none", skip=["iban"]).n_by_kind == {"credit-card": 1}
 
 

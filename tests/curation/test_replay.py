@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from tests.matrix import portions
 from trajkit.cli.main import cli
 from trajkit.curation.derive import deriving
-from trajkit.curation.replays.episode import StoredEpisode, replayed
-from trajkit.curation.replays.recorded import stored
+from trajkit.curation.replays.episode import StoredEpisode, replayed, stored
 from trajkit.curation.replays.replay import replay
 from trajkit.engines.engine import engine_named
 from trajkit.environments import environment_info
@@ -81,64 +80,36 @@ def exported(episode: Episode) -> Episode:
     )
 
 
-def test_what_was_played_is_verified_whole(six: list[Episode], write: Write) -> None:
-    found = replay(write(six)).replay
-    n_steps = sum(episode.n_steps for episode in six)
-    assert (found.n_verified, found.n_different, found.unchecked) == (6, 0, {})
-    assert found.n_steps_verified == found.n_steps_replayed == found.n_steps == n_steps
-    # per episode the hash, the total and the return; per step observation, action, validity, reward, two ends
-    assert found.n_values == 6 * 3 + 6 * n_steps
-    assert found.share_verified == 1.0
-
-
 @pytest.mark.full
 def test_the_sample_is_verified_whole() -> None:
     found = replay("sample:babyai").replay
     assert (found.n_verified, found.n_steps_verified) == (55, 1892)
 
 
-def test_one_altered_reward_is_found_and_named(six: list[Episode], write: Write) -> None:
-    reward = six[2].steps[1].reward
-    assert reward == 0.0
-    six = [*six[:2], with_step(six[2], 1, reward=5e-324), *six[3:]]
-    found = replay(write(six)).replay
-    assert (found.n_verified, found.n_different, found.n_differences) == (5, 1, 1)
-    assert found.n_steps_verified == found.n_steps - 1
-    assert str(found.differences[0]) == (
-        f"episode {six[2].episode_id} step 1: reward is 5e-324; the environment gives 0.0"
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "stored"),
-    [
-        ("observation", "a wall", '"a wall"'),
-        ("action_valid", False, "False"),
-        ("reward", -0.0, "-0.0"),
-        ("truncated", True, "True"),
-    ],
-)
-def test_each_value_of_a_step_is_compared(
-    six: list[Episode], write: Write, name: str, value: Any, stored: str
-) -> None:
-    found = replay(write([with_step(six[0], 0, **{name: value})])).replay
-    assert [(one.step_index, one.name, one.stored) for one in found.differences] == [(0, name, stored)]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("values", "name"),
-    [
-        ({"initial_state_hash": "0" * 64}, "initial_state_hash"),
-        ({"total_reward": 0.25}, "total_reward"),
-        ({"metrics": {"episode_return": 0.25}}, "episode_return"),
-    ],
-)
-def test_values_of_an_episode_are_compared(
-    six: list[Episode], write: Write, values: dict[str, Any], name: str
-) -> None:
-    found = replay(write([six[0].model_copy(update=values)])).replay
-    assert [(one.step_index, one.name) for one in found.differences] == [(None, name)]
+def test_each_value_is_compared(six: list[Episode], write: Write) -> None:
+    steps: list[dict[str, Any]] = [
+        {"observation": "a wall"},
+        {"action_valid": False},
+        {"reward": -0.0},
+        {"truncated": True},
+    ]
+    odd = [with_step(one, 0, **values) for one, values in zip(six, steps, strict=False)]
+    odd.append(six[4].model_copy(update={"initial_state_hash": "zero", "total_reward": 0.25}))
+    odd.append(six[5].model_copy(update={"metrics": {"episode_return": 0.25}}))
+    found = replay(write(odd)).replay
+    ids = [one.episode_id for one in six]
+    assert {
+        (ids.index(one.episode_id), one.step_index, one.name, one.stored) for one in found.differences
+    } == {
+        (0, 0, "observation", '"a wall"'),
+        (1, 0, "action_valid", "False"),
+        (2, 0, "reward", "-0.0"),
+        (3, 0, "truncated", "True"),
+        (4, None, "initial_state_hash", '"zero"'),
+        (4, None, "total_reward", "0.25"),
+        (5, None, "episode_return", "0.25"),
+    }
+    assert found.n_differences == 7
 
 
 def test_another_action_is_another_episode(six: list[Episode], write: Write) -> None:
@@ -201,13 +172,9 @@ def test_what_cannot_be_checked_is_counted_with_its_reason(six: list[Episode], w
         "no steps": 1,
     }
     assert found.share_verified == pytest.approx(1 / 6)
-
-
-def test_a_store_without_seeds_says_what_cannot_be_checked(six: list[Episode], write: Write) -> None:
-    store = write([episode.model_copy(update={"seed": None}) for episode in six])
     with pytest.raises(NothingMatched, match="can be replayed") as caught:
-        replay(store)
-    assert caught.value.hint == "6 × no seed"
+        replay(write(odd[1:2], "seedless"))
+    assert caught.value.hint == "1 × no seed"
 
 
 def test_the_share_verified_is_in_the_lineage_of_a_new_store(
@@ -239,43 +206,23 @@ def test_only_verified_leaves_the_others_out_by_reason(
     assert kept == [episode.episode_id for episode in six[2:]]
 
 
-def test_fill_gives_back_what_tensorzero_cannot_hold(
+def blind(episode: Episode, **values: Any) -> Episode:
+    """An exported episode whose steps do not say what was executed."""
+    values = {"action_executed": None, "action_valid": None} | values
+    steps = tuple(step.model_copy(update=values) for step in exported(episode).steps)
+    return exported(episode).model_copy(update={"steps": steps})
+
+
+def test_fill_leaves_alone_what_differs_or_cannot_be_compared(
     six: list[Episode], write: Write, tmp_path: Path
 ) -> None:
-    bare = [exported(episode) for episode in six]
-    done = replay(write(bare), tmp_path / "filled", fill=True)
-    assert done.replay.n_steps_filled == sum(episode.n_steps for episode in six)
-    assert list(open_dataset(tmp_path / "filled")) == six
-
-
-def test_fill_gives_the_executed_action_where_the_store_has_none(
-    six: list[Episode], write: Write, tmp_path: Path
-) -> None:
-    bare = exported(six[0])
-    no_action = {"action_executed": None, "action_valid": None}
-    steps = tuple(step.model_copy(update=no_action) for step in bare.steps)
-    replay(write([bare.model_copy(update={"steps": steps})]), tmp_path / "filled", fill=True)
-    assert list(open_dataset(tmp_path / "filled")) == six[:1]
-
-
-def test_fill_leaves_alone_what_differs(six: list[Episode], write: Write, tmp_path: Path) -> None:
-    bare = [with_step(exported(six[0]), 1, observation="a wall"), exported(six[1])]
+    nothing = blind(six[2], observation=None).model_copy(update={"metrics": {}})
+    bare = [with_step(exported(six[0]), 1, observation="a wall"), exported(six[1]), nothing]
     done = replay(write(bare), tmp_path / "filled", fill=True)
     assert (done.replay.n_verified, done.replay.n_different) == (1, 1)
     assert done.replay.n_steps_filled == six[1].n_steps
-    assert list(open_dataset(tmp_path / "filled")) == [bare[0], six[1]]
-
-
-def test_fill_needs_something_to_compare_with(six: list[Episode], write: Write, tmp_path: Path) -> None:
-    bare = exported(six[0])
-    steps = tuple(
-        step.model_copy(update={"observation": None, "action_executed": None, "action_valid": None})
-        for step in bare.steps
-    )
-    blind = bare.model_copy(update={"steps": steps, "metrics": {}})
-    done = replay(write([blind, six[1]]), tmp_path / "filled", fill=True)
     assert done.replay.unchecked == {"nothing is stored to compare with": 1}
-    assert list(open_dataset(tmp_path / "filled")) == [blind, six[1]]
+    assert list(open_dataset(tmp_path / "filled")) == [bare[0], six[1], nothing]
 
 
 @pytest.mark.full
@@ -303,7 +250,7 @@ def test_several_processes_and_many_parts_find_the_same(
 ) -> None:
     store = write([with_step(six[3], 0, reward=1.0), *six[:3], *six[4:]])
     one = replay(store).replay
-    monkeypatch.setattr("trajkit.curation.replays.recorded._STEPS_PER_SPAN", 5)
+    monkeypatch.setattr("trajkit.curation.replays.episode._STEPS_PER_SPAN", 5)
     assert replay(store).replay == one
     assert replay(store, engine=engine_named("local", 2)).replay == one
 
@@ -364,11 +311,13 @@ def test_the_command_says_what_was_verified_and_ends_with_the_difference(
         "---------  --------  ------",
         "verified          6  100.0%",
         "different         0    0.0%",
-        f"{n_steps} of {n_steps} steps verified, {18 + 6 * n_steps} values compared",
+        # per episode hash, total and return; per step observation, action, validity, reward and two ends
+        f"{n_steps} of {n_steps} steps verified, {6 * 3 + 6 * n_steps} values compared",
     ]
     write([with_step(six[0], 2, reward=0.5), *six[1:]], "altered")
     with pytest.raises(
-        DataError, match=f"1 episode of .* {six[0].episode_id} step 2: reward is 0.5"
+        DataError,
+        match=f"1 episode of .* {six[0].episode_id} step 2: reward is 0.5; the environment gives 0.0",
     ) as caught:
         CliRunner().invoke(cli, ["replay", "altered"], catch_exceptions=False)
     assert caught.value.exit_code == 1
@@ -381,11 +330,11 @@ def test_the_command_says_what_was_verified_and_ends_with_the_difference(
     assert json.loads(Path(".trajkit/last_store.json").read_text()) == {"path": str(tmp_path / "good")}
 
 
-def test_the_command_fills_into_the_stores_folder_by_default(
+def test_fill_gives_back_what_tensorzero_cannot_hold_in_the_stores_folder_by_default(
     six: list[Episode], write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write([exported(episode) for episode in six])
+    write([blind(six[0]), *map(exported, six[1:])])
     asked = ["replay", "store", "--fill"]
     dry = CliRunner().invoke(cli, [*asked, "--dry-run", "--json"], catch_exceptions=False)
     told = json.loads(dry.stdout)["replay"]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.curation.conftest import make_attempt as attempt
 from tests.matrix import daily, portions
 from trajkit._core.settings import remembered
 from trajkit.cli import main
@@ -18,13 +19,12 @@ from trajkit.curation.leaks.leak import leak
 from trajkit.curation.selection.pool import drawn
 from trajkit.curation.selection.select import Share, parse_share, select
 from trajkit.errors import DataError, NothingMatched, QueryError, RequestError, StoreError
-from trajkit.schema import Episode, LineageEntry, Manifest
+from trajkit.schema import LineageEntry, Manifest
 from trajkit.store.dataset import open_dataset
 from trajkit.store.engine import connect
 from trajkit.store.reader import Store
 
 Attempts = Callable[..., Store]
-Attempt = Callable[..., Episode]
 Ids = Callable[[Path], list[str]]
 
 
@@ -36,7 +36,6 @@ def chosen(tmp_path: Path, ids_of: Ids, is_whole: Callable[[Manifest], bool]) ->
     def run(store: Store, **options: Any) -> list[str]:
         goal = tmp_path / f"chosen-{next(numbers)}"
         manifest, _ = select(store.path, goal, **options)
-        assert manifest is not None
         assert is_whole(manifest)
         return ids_of(goal)
 
@@ -44,7 +43,7 @@ def chosen(tmp_path: Path, ids_of: Ids, is_whole: Callable[[Manifest], bool]) ->
 
 
 @pytest.fixture
-def seeds(attempts: Attempts, attempt: Attempt) -> Store:
+def seeds(attempts: Attempts) -> Store:
     """Three worlds with three attempts each: never solved, sometimes, always."""
     scores = {0: (0.0, 0.0, 0.0), 1: (0.0, 0.8, 0.9), 2: (1.0, 1.0, 1.0)}
     return attempts(
@@ -135,7 +134,7 @@ def test_every_episode_is_drawn_equally_often() -> None:
 
 
 @pytest.mark.full
-def test_the_best_of_n_is_the_best_of_those_drawn(attempts: Attempts, attempt: Attempt, chosen: Any) -> None:
+def test_the_best_of_n_is_the_best_of_those_drawn(attempts: Attempts, chosen: Any) -> None:
     store = attempts([attempt(f"e{number}", score=number / 10, n_steps=1) for number in range(10)])
     of_one = [chosen(store, best_of=1, seed=seed)[0] for seed in range(4)]
     assert len(set(of_one)) > 2
@@ -147,7 +146,6 @@ def test_the_best_of_n_is_the_best_of_those_drawn(attempts: Attempts, attempt: A
 
 def test_what_was_done_is_in_the_lineage(seeds: Store, tmp_path: Path) -> None:
     manifest, entry = select(seeds.path, tmp_path / "out", where="n_steps < 3", top="50%", sample=2, seed=5)
-    assert manifest is not None
     assert manifest.lineage == (*seeds.manifest.lineage, entry)
     assert entry.arguments == {
         "where": ["n_steps < 3"],
@@ -199,7 +197,6 @@ def test_a_selection_is_a_subset_that_adds_up_and_no_layout_and_no_thread_change
     options: dict[str, Any],
     data: st.DataObject,
     attempts: Attempts,
-    attempt: Attempt,
     ids_of: Ids,
     is_whole: Callable[[Manifest], bool],
 ) -> None:
@@ -219,7 +216,6 @@ def test_a_selection_is_a_subset_that_adds_up_and_no_layout_and_no_thread_change
         except (NothingMatched, RequestError) as error:
             outcomes.append((type(error), error.message.replace(str(store.path), "")))
             continue
-        assert manifest is not None
         assert is_whole(manifest)
         assert set(ids_of(goal)) <= {episode.episode_id for episode in episodes}
         before, after = (hashes(path) for path in (store.path, goal))
@@ -234,7 +230,7 @@ def hashes(path: Path) -> dict[str, str]:
 
 
 def test_episodes_without_the_column_of_a_group_are_groups_of_their_own_and_counted(
-    attempts: Attempts, attempt: Attempt
+    attempts: Attempts,
 ) -> None:
     store = attempts(
         [attempt("a", tags={"who": "x"}), attempt("b", tags={"who": "x"}), attempt("c"), attempt("d")]
@@ -243,16 +239,14 @@ def test_episodes_without_the_column_of_a_group_are_groups_of_their_own_and_coun
     assert (entry.n_episodes_out, entry.result["n_ungrouped"]) == (3, 2)
 
 
-def test_a_store_without_seeds_groups_by_state_else_each_episode_alone(
-    attempts: Attempts, attempt: Attempt
-) -> None:
+def test_a_store_without_seeds_groups_by_state_else_each_episode_alone(attempts: Attempts) -> None:
     states = {"a": "s1", "b": "s1", "c": None, "d": None}
     store = attempts([attempt(name, seed=None, initial_state_hash=state) for name, state in states.items()])
     _, entry = select(store.path, None, top=1)
     assert entry.n_episodes_out == 3
 
 
-def test_an_unmeasured_score_is_never_best(attempts: Attempts, attempt: Attempt, chosen: Any) -> None:
+def test_an_unmeasured_score_is_never_best(attempts: Attempts, chosen: Any) -> None:
     store = attempts([attempt("a", score=None), attempt("b", score=0.1), attempt("c", seed=2, score=None)])
     assert chosen(store, top=5) == ["b"]
     _, entry = select(store.path, None, best_of=2)
@@ -261,17 +255,14 @@ def test_an_unmeasured_score_is_never_best(attempts: Attempts, attempt: Attempt,
 
 
 @pytest.mark.full
-def test_equal_scores_are_told_apart_by_length_and_id(
-    attempts: Attempts, attempt: Attempt, chosen: Any
-) -> None:
+def test_equal_scores_are_told_apart_by_length_and_id(attempts: Attempts, chosen: Any) -> None:
     store = attempts([attempt("b"), attempt("a"), attempt("c", n_steps=1), attempt("d", n_steps=3)])
     assert chosen(store, top=2) == ["a", "c"]
     assert chosen(store, where="rank = 4") == ["d"]
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "said"),
-    [
+def test_what_cannot_be_done_is_told_and_leaves_nothing(seeds: Store, tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"where": "rnak = 1"}, QueryError, "no column 'rnak'"),
         ({"where": "cast(task as integer) > 1"}, QueryError, "Could not convert string 'goto'"),
         ({"where": "tags.nobody = 'x'"}, QueryError, "no column 'tags.nobody'"),
@@ -286,13 +277,10 @@ def test_equal_scores_are_told_apart_by_length_and_id(
         ({"balance": ["colour"]}, QueryError, "no column 'colour'"),
         ({"where": "n_steps > 100"}, NothingMatched, "select leaves no episode"),
         ({"where": "null"}, NothingMatched, "select leaves no episode"),
-    ],
-)
-def test_what_cannot_be_done_is_told_and_leaves_nothing(
-    seeds: Store, tmp_path: Path, options: dict[str, Any], error: type[Exception], said: str
-) -> None:
-    with pytest.raises(error, match=said):
-        select(seeds.path, tmp_path / "out", **options)
+    ]
+    for options, error, said in cases:
+        with pytest.raises(error, match=said):
+            select(seeds.path, tmp_path / "out", **options)
     assert list(tmp_path.glob("*out*")) == []
 
 
@@ -306,7 +294,7 @@ def test_a_share_is_exact_and_rounded_up() -> None:
 
 @pytest.mark.full
 def test_the_control_is_random_and_as_large_as_the_selection(
-    attempts: Attempts, attempt: Attempt, ids_of: Ids, tmp_path: Path
+    attempts: Attempts, ids_of: Ids, tmp_path: Path
 ) -> None:
     store = attempts(
         [
@@ -325,8 +313,6 @@ def test_the_control_is_random_and_as_large_as_the_selection(
         assert entry.verb == "control"
         assert entry.result["of"] == open_dataset(goal).store.manifest.digest
         chosen_amount, drawn_amount = entry.result["n_chosen"], entry.result["n_drawn"]
-        assert isinstance(chosen_amount, int)
-        assert isinstance(drawn_amount, int)
         assert (entry.result["unit"], chosen_amount) == ("output tokens", 300)
         assert abs(chosen_amount - drawn_amount) <= 20  # half of the longest episode
         assert drawn_amount == 10 * open_dataset(control).n_steps
@@ -340,7 +326,7 @@ def test_the_control_is_random_and_as_large_as_the_selection(
 
 
 def test_episodes_of_reserved_worlds_leave_a_selection_and_its_control(
-    attempts: Attempts, attempt: Attempt, tmp_path: Path, ids_of: Ids, monkeypatch: pytest.MonkeyPatch
+    attempts: Attempts, tmp_path: Path, ids_of: Ids, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "trajkit.toml").write_text(
         '[[reserved]]\nenv = "world"\ntasks = ["goto"]\nseeds = "3:5"\nstates = ["secret"]\n'
@@ -354,8 +340,7 @@ def test_episodes_of_reserved_worlds_leave_a_selection_and_its_control(
         ]
     )
     goal = tmp_path / "out"
-    manifest, entry = select(store.path, goal, where="seed <> 0", unreserved=True, control=True)
-    assert manifest is not None
+    _, entry = select(store.path, goal, where="seed <> 0", unreserved=True, control=True)
     assert {each.reason: each.n_episodes for each in entry.left} == {
         "its world is reserved": 3,
         "not (seed <> 0)": 1,
@@ -375,7 +360,7 @@ def test_episodes_of_reserved_worlds_leave_a_selection_and_its_control(
 
 @pytest.mark.full
 def test_without_token_counts_the_control_goes_by_the_length_of_answers(
-    attempts: Attempts, attempt: Attempt, tmp_path: Path
+    attempts: Attempts, tmp_path: Path
 ) -> None:
     store = attempts([attempt(f"e{number}", score=number / 5) for number in range(6)])
     select(store.path, tmp_path / "out", top=2, control=True)
@@ -386,7 +371,7 @@ def test_without_token_counts_the_control_goes_by_the_length_of_answers(
 
 
 def test_where_nothing_is_learned_there_is_no_control_and_no_selection(
-    attempts: Attempts, attempt: Attempt, tmp_path: Path
+    attempts: Attempts, tmp_path: Path
 ) -> None:
     store = attempts([attempt("a", step={"loss_weight": 0.0}), attempt("b", seed=2)])
     with pytest.raises(NothingMatched, match="a control has nothing to match"):
@@ -470,10 +455,7 @@ def test_how_much_a_control_overlaps_with_its_selection_is_said(
 @pytest.mark.full
 @pytest.mark.parametrize("ranked", [("--top", "25%"), ("--best-of", "4"), ("--where", "rank = 1")])
 def test_a_rank_among_groups_of_one_says_that_it_leaves_nothing_out(
-    attempt: Callable[..., Episode],
-    attempts: Callable[..., Store],
-    capsys: pytest.CaptureFixture[str],
-    ranked: tuple[str, str],
+    attempts: Callable[..., Store], capsys: pytest.CaptureFixture[str], ranked: tuple[str, str]
 ) -> None:
     store = attempts([attempt(f"ep-{n}", seed=n, score=n / 10) for n in range(6)])
     assert main.run(["select", str(store.path), *ranked, "--dry-run"]) == 0

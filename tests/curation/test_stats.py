@@ -89,18 +89,14 @@ def test_means_and_shares_are_told_for_all_and_by_group(ten: Path) -> None:
         group(found, "purpose", "eval"),
     )
     assert (everything.n_episodes, everything.n_steps) == (10, 55)
-    assert everything.success is not None
     # Wilson for 5 of 10: (0.2366, 0.7634), as in Brown, Cai & DasGupta
     assert everything.success.model_dump() == pytest.approx(
         {"value": 0.5, "low": 0.236593, "high": 0.763407, "n": 10}, abs=1e-6
     )
-    assert everything.n_steps_each is not None
     half = 2.262157 * math.sqrt(82.5 / 9 / 10)  # t(0.975, 9); the squares of 1 … 10 about 5.5 add up to 82.5
     assert everything.n_steps_each.low == pytest.approx(5.5 - half, abs=1e-5)
     assert everything.n_steps_each.high == pytest.approx(5.5 + half, abs=1e-5)
-    assert goto.score is not None
     assert (goto.n_episodes, goto.score.value) == pytest.approx((5, 0.4))
-    assert ev.score is not None
     assert (ev.score.value, ev.score.low, ev.score.n) == (0.9, None, 1)
     assert found.n_groups == {"all": 1, "task": 2, "variant": 1, "purpose": 2, "split": 1}
 
@@ -114,7 +110,7 @@ def test_groups_that_are_asked_for_are_described(write: Write) -> None:
     found = stats(made, by=("tags.customer",), score="thumb")
     numbers = {each.name: each.n_episodes for each in found.groups if each.by == "tags.customer"}
     assert numbers == {"a": 2, "b": 1, None: 1}
-    assert group(found, "tags.customer", "a").score.value == 0.5  # type: ignore[union-attr]
+    assert group(found, "tags.customer", "a").score.value == 0.5
     (spread,) = (each for each in found.spreads if each.of == "episodes of one tags.customer")
     assert (spread.n, spread.least, spread.most) == (2, 1, 2)
     with pytest.raises(QueryError, match=r"no episode of .* has the tag 'shop'"):
@@ -137,7 +133,6 @@ def test_traffic_without_worlds_is_told_by_its_tools(write: Write) -> None:
 def test_outcomes_that_nobody_knows_say_nothing_of_success(write: Write) -> None:
     outcomes = ["success", "failure", "truncated", "unknown", "error"]
     found = group(stats(write(make_episode(i, outcome=o) for i, o in enumerate(outcomes))), "all")
-    assert found.success is not None
     assert (found.success.value, found.success.n, found.n_unjudged) == pytest.approx((1 / 3, 3, 2))
 
 
@@ -155,11 +150,11 @@ def test_the_score_is_the_return_else_the_total_reward_else_what_is_asked(write:
     without = write([make_episode(0, total_reward=0.5)], "b")
     bare = write([make_episode(0)], "c")
     found = stats(with_return)
-    assert (found.score_name, group(found, "all").score.value) == ("episode_return", 0.25)  # type: ignore[union-attr]
+    assert (found.score_name, group(found, "all").score.value) == ("episode_return", 0.25)
     found = stats(without)
-    assert (found.score_name, group(found, "all").score.value) == ("total_reward", 0.5)  # type: ignore[union-attr]
+    assert (found.score_name, group(found, "all").score.value) == ("total_reward", 0.5)
     assert (stats(bare).score_name, group(stats(bare), "all").score) == (None, None)
-    assert group(stats(with_return, score="grade"), "all").score.value == 3.0  # type: ignore[union-attr]
+    assert group(stats(with_return, score="grade"), "all").score.value == 3.0
     with pytest.raises(QueryError, match="no metric 'grades' of episodes") as caught:
         stats(with_return, score="grades")
     assert caught.value.hint == "there are: episode_return, grade, total_reward"
@@ -177,7 +172,7 @@ def test_the_bootstrap_says_how_it_was_drawn_and_follows_its_seed(ten: Path) -> 
 def test_tokens_that_were_not_counted_are_not_zero(write: Write) -> None:
     steps = (make_step(0, n_output_tokens=None), make_step(1))
     found = stats(write([make_episode(0), make_episode(1, steps=steps)]))
-    assert group(found, "all").n_output_tokens.n == 1  # type: ignore[union-attr]
+    assert group(found, "all").n_output_tokens.n == 1
     spread = next(s for s in found.spreads if s.of == "output tokens of a step")
     assert (spread.n, spread.n_unknown) == (3, 1)
     assert (found.weights.n_tokens, found.weights.n_uncounted) == (30, 1)
@@ -325,8 +320,8 @@ def test_the_sides_of_a_split_are_compared(write: Write) -> None:
         path.write_text(json.dumps(json.loads(path.read_text()) | {"split": side}))
     found = stats("split")
     assert [path.name for path in found.stores] == ["train", "val"]
-    assert group(found, "split", "train").success.value == 1  # type: ignore[union-attr]
-    assert group(found, "split", "val").success.value == 0  # type: ignore[union-attr]
+    assert group(found, "split", "train").success.value == 1
+    assert group(found, "split", "val").success.value == 0
     assert group(found, "all").n_episodes == 5
     assert stats("split/train", "split/val") == found
     assert found.funnel[0].name == "in these 2 stores"
@@ -374,7 +369,7 @@ def test_numbers_do_not_depend_on_order_parts_or_threads(
 
 def test_equal_values_and_single_episodes_are_no_trouble(write: Write) -> None:
     found = stats(write([make_episode(0, metrics={"episode_return": 0.0})]))
-    assert group(found, "all").score.low is None  # type: ignore[union-attr]
+    assert group(found, "all").score.low is None
     assert found.spreads[0].heights == (1,)
     ElementTree.fromstring(_svgs(page(found))[0])
 

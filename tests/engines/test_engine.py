@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +15,6 @@ from trajkit.engines.job import opened
 from trajkit.engines.task import main
 from trajkit.errors import DataError, RequestError, ServiceError, TrajkitError
 
-FAKE_SBATCH = Path(__file__).with_name("fake_sbatch.py")
-
 
 @pytest.fixture(params=["local", "slurm"])
 def engine(request: pytest.FixtureRequest) -> Engine:
@@ -27,17 +23,6 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     found = engine_named(request.param, 2)
     assert found is not None
     return found
-
-
-@pytest.fixture
-def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for Slurm: its `sbatch` starts the array as processes of this machine."""
-    (tmp_path / "bin").mkdir()
-    script = tmp_path / "bin" / "sbatch"
-    script.write_text(f'#!/bin/bash\nexec {sys.executable} {FAKE_SBATCH} "$@"\n')
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
 
 
 def ran(folder: Path) -> list[int]:
@@ -99,9 +84,7 @@ def test_a_task_that_runs_twice_does_no_harm(
     assert mapped(engine, work.double, tmp_path) == {0: 0, 1: 2, 2: 4}
 
 
-def test_without_sbatch_another_scheduler_may_start_the_tasks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_sbatch_another_scheduler_may_start_the_tasks(tmp_path: Path) -> None:
     if shutil.which("sbatch"):
         pytest.skip("this machine has Slurm")
     engine = engine_named("slurm")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 import trajkit
 from tests.engines import work
+from tests.engines.test_engine import mapped
 from tests.engines.test_verbs import VERBS, same, stores
 from trajkit.commands.sharding import Shards
 from trajkit.curation.rows.file import convert
@@ -50,11 +51,6 @@ def engine(cluster: Any) -> Engine:
     found = engine_named("ray", 4)
     assert found is not None
     return found
-
-
-def mapped(engine: Engine, function: Callable[[Any], Any], folder: Path, n: int = 3) -> dict[int, Any]:
-    items = [{"number": number, "folder": str(folder)} for number in range(n)]
-    return dict(engine.map(function, items, what="double", folder=folder / "job"))
 
 
 def test_an_error_names_the_shard_and_the_row(engine: Engine, tmp_path: Path) -> None:

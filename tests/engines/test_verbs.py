@@ -23,8 +23,7 @@ from trajkit.curation.selection.dedupe import dedupe
 from trajkit.curation.selection.select import select
 from trajkit.curation.selection.split import split
 from trajkit.curation.weights.weight import weight
-from trajkit.engines import local
-from trajkit.engines.engine import Engine, engine_named
+from trajkit.engines.engine import Engine, engine_named, run_here
 from trajkit.errors import RequestError, TrajkitError
 from trajkit.schema import Episode, Manifest, Transition, message
 from trajkit.store.dataset import open_dataset
@@ -54,7 +53,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def in_this_process(n_shards: int) -> Engine:
     """An engine that cuts the work as one with so many workers does."""
-    return Engine("local", n_shards, lambda job, indexes, workers: local.run(job, indexes, 1))
+    return Engine("local", n_shards, lambda job, indexes, workers: run_here(job, indexes, 1))
 
 
 def scored_in(goal: Path, engine: Engine | None) -> Any:
@@ -82,7 +81,7 @@ def mailed(path: Path, *, n: int = 9, n_parts: int = 3, said: str = "") -> Path:
             with Spool(path) as spool:
                 for number in range(part, n, n_parts):
                     spool.add(mail(number, said))
-                writer.add(spool.connection, **next(spool.parts(()))._asdict())
+                writer.add(spool.connection, **next(spool.parts(())))
         writer.finish()
     return path
 
@@ -173,7 +172,7 @@ def test_a_job_that_was_stopped_continues(tmp_path: Path) -> None:
     run: list[tuple[Path, int]] = []
 
     def stopping(job: Any, indexes: list[int], workers: int | None) -> Iterator[int]:
-        for index in local.run(job, indexes, 1):
+        for index in run_here(job, indexes, 1):
             run.append((job.folder, index))
             yield index
             if len(run) == 2:
@@ -220,7 +219,7 @@ def test_no_value_is_in_the_files_of_shards(tmp_path: Path) -> None:
     seen: list[bytes] = []
 
     def looking(job: Any, indexes: list[int], workers: int | None) -> Iterator[int]:
-        yield from local.run(job, indexes, 1)
+        yield from run_here(job, indexes, 1)
         seen.extend(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
 
     redact(store, tmp_path / "out" / "store", engine=dataclasses.replace(in_this_process(2), run=looking))

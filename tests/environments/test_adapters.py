@@ -17,7 +17,7 @@ from trajkit.curation.rows.file import convert
 from trajkit.environments import make
 from trajkit.environments.adapters import gymnasium_env, trl_factory, trl_rows
 from trajkit.environments.base import HasExpert
-from trajkit.environments.gym import as_text
+from trajkit.environments.gym import GymnasiumText
 from trajkit.errors import RequestError, RolloutError
 from trajkit.schema import Episode
 from trajkit.store.dataset import open_dataset
@@ -91,7 +91,7 @@ def test_gymnasium_accepts_the_environment_and_its_wrappers() -> None:
 
 def test_the_way_out_and_in_again_is_the_same_environment() -> None:
     there = played("babyai", "goto", 3)
-    back = as_text(gymnasium_env("babyai", "goto"))
+    back = GymnasiumText(gymnasium_env("babyai", "goto"))
     start = make("babyai", "goto").reset(3)
     again = back.reset(3)
     assert (again.mission, again.observation, again.initial_state_hash) == start[:3]

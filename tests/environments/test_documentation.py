@@ -16,7 +16,7 @@ from trajkit.environments import typed_environment
 from trajkit.environments.base import Playable
 from trajkit.environments.gym import TextOptions
 from trajkit.rollouts.gateway.venue import Venue, check_metrics
-from trajkit.rollouts.running.scout import look
+from trajkit.rollouts.preparation import look
 from trajkit.stack.gateway_config import read_config
 
 DOCS = Path(__file__).parents[2] / "docs"

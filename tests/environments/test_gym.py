@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from trajkit.environments import typed_environment
 from trajkit.environments.base import Environment, HasExpert, step_limit
-from trajkit.environments.gym import TextOptions, as_text
+from trajkit.environments.gym import GymnasiumText, TextOptions
 from trajkit.errors import MissingExtra, RequestError, RolloutError
 
 Module = Callable[[str], str]
@@ -86,7 +86,7 @@ class Told(gymnasium.Env[Any, Any]):
 
 
 def begun(env: gymnasium.Env[Any, Any], **options: Any) -> Any:
-    world = as_text(env, TextOptions(**options))
+    world = GymnasiumText(env, TextOptions(**options))
     world.reset(1)
     return world
 
@@ -200,7 +200,7 @@ def test_success_is_said_by_the_class_or_by_a_setting(module: Module) -> None:
 def test_the_text_is_found_in_an_observation(
     space: Any, observation: Any, options: dict[str, Any], text: str
 ) -> None:
-    world = as_text(Told(observation_space=space, observation=observation), TextOptions(**options))
+    world = GymnasiumText(Told(observation_space=space, observation=observation), TextOptions(**options))
 
     assert world.reset(0).observation == text
     assert world.step("0").observation == text
@@ -226,7 +226,7 @@ def test_the_text_is_found_in_an_observation(
 )
 def test_observations_without_text_are_refused(space: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        as_text(Told(observation_space=space), TextOptions(**options))
+        GymnasiumText(Told(observation_space=space), TextOptions(**options))
 
 
 class Listed(enum.IntEnum):
@@ -277,7 +277,7 @@ def test_an_answer_that_names_no_action_is_the_first_one_or_that_which_is_chosen
 )
 def test_actions_that_cannot_be_said_are_refused(space: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        as_text(Told(action_space=space), TextOptions(**options))
+        GymnasiumText(Told(action_space=space), TextOptions(**options))
 
 
 def test_actions_of_text_are_handed_over_and_marked_by_their_space() -> None:
@@ -297,7 +297,7 @@ def test_the_mission_comes_from_the_first_place_that_has_one() -> None:
 
     def mission(**parts: Any) -> str:
         options = TextOptions(mission=parts.pop("option", None))
-        return as_text(Told(observation_space=space, **parts), options).reset(0).mission
+        return GymnasiumText(Told(observation_space=space, **parts), options).reset(0).mission
 
     assert mission(observation=observation, info={"mission": "Of info."}, option="Mine.") == "Mine."
     assert mission(observation=observation, info={"mission": "Of info."}) == "Of info."
@@ -338,12 +338,12 @@ def test_statistics_that_are_named_are_those_and_zero_until_there_is_one() -> No
 def test_legal_actions_an_expert_and_a_state_hash_are_used_where_there_are() -> None:
     parts = {"info": {"mission": "Do it.", "initial_state_hash": "abc"}}
     offers = {"legal_actions": lambda: ("1",), "expert_action": lambda: "2", "max_steps": 12}
-    world = as_text(Told(**parts, **offers))
+    world = GymnasiumText(Told(**parts, **offers))
 
     assert world.reset(0).initial_state_hash == "abc"
     assert (world.legal_actions(), world.expert_action(), world.max_steps) == (("1",), "2", 12)
     assert isinstance(world, HasExpert)
-    assert not isinstance(as_text(Told()), HasExpert)
+    assert not isinstance(GymnasiumText(Told()), HasExpert)
 
 
 def test_a_step_of_the_old_kind_is_told_so(module: Module) -> None:

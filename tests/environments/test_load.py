@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trajkit.environments import environment_info, make, typed_environment
+from trajkit.environments import environment_info, known, make, typed_environment
 from trajkit.environments.base import ActionRule, HasExpert, step_limit
 from trajkit.errors import RequestError, RolloutError
 
@@ -207,7 +207,21 @@ def test_a_known_environment_takes_no_settings() -> None:
         environment_info("babyai", {"size": "8"})
 
 
+def test_babyai_is_known_with_its_tasks_and_rule() -> None:
+    info = environment_info("babyai")
+
+    assert "babyai" in known()
+    assert info.tasks == ("goto", "pickup", "open", "putnext", "pick_up_seq_go_to")
+    assert info.rule is not None
+    assert info.rule.actions == ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
+    assert info.rule.default == "go forward"
+    assert info.success == "progression >= 1"
+    assert make("babyai", "open").task == "open"
+
+
 def test_an_unknown_name_is_answered_with_the_nearest_and_the_other_spelling() -> None:
+    with pytest.raises(RequestError, match=r"no environment 'chess' \(known: babyai"):
+        environment_info("chess")
     with pytest.raises(RequestError, match="no environment 'babiai'") as caught:
         environment_info("babiai")
     assert caught.value.hint == "did you mean babyai?; one of your own is written my_pkg.env:MyEnv"

@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from trajkit.evaluation.report import report
+from trajkit.evaluation.reports.object import Report
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 
+FEW = 500
+"""Resamples that are enough for tests."""
 _numbers = itertools.count()
 
 
@@ -64,11 +68,6 @@ def make_played(
 
 
 @pytest.fixture(scope="session")
-def played() -> Callable[..., Episode]:
-    return make_played
-
-
-@pytest.fixture(scope="session")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Write episodes as a store; return its folder."""
     numbers = itertools.count()
@@ -103,3 +102,8 @@ def two_sides(evaluated: Callable[..., Path]) -> Path:
                     )
                 )
     return evaluated(episodes)
+
+
+@pytest.fixture(scope="session")
+def found(two_sides: Path) -> Report:
+    return report(two_sides, resamples=FEW)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.browser import DESKTOP, PHONE, browser, opened
+from tests.evaluation.conftest import make_played
 from tests.matrix import daily
 from trajkit.evaluation.report import report
 from trajkit.evaluation.reports.model import Training
-from trajkit.schema import Episode
 
 _ALL_DRAWN = "document.querySelectorAll('.chart svg').length == document.querySelectorAll('.chart').length"
 
@@ -63,10 +63,10 @@ def test_the_page_draws_every_chart_and_asks_for_nothing(
 
 @pytest.mark.full
 def test_long_names_are_told_apart_on_a_phone(
-    chromium: Any, played: Callable[..., Episode], evaluated: Callable[..., Path], tmp_path: Path
+    chromium: Any, evaluated: Callable[..., Path], tmp_path: Path
 ) -> None:
     drawn = [(f"history_and_reasoning_{end}", way) for end in "ab" for way in ("greedy", "temperature=1")]
-    store = evaluated(played(name, seed, decoding=way) for name, way in drawn for seed in range(12))
+    store = evaluated(make_played(name, seed, decoding=way) for name, way in drawn for seed in range(12))
     sizes = {name: Training(model=name, n_episodes=ord(name[-1]), n_learned=9) for name, _ in drawn}
     page = tmp_path / "report.html"
     page.write_text(report(store, resamples=500, trainings=sizes).page(), encoding="utf-8")
@@ -125,12 +125,11 @@ def test_a_link_of_a_regression_opens_its_episode(page: Any) -> None:
 @pytest.mark.full
 def test_a_page_of_one_variant_has_no_comparison(
     chromium: Any,
-    played: Callable[..., Episode],
     evaluated: Callable[..., Path],
     tmp_path: Path,
 ) -> None:
     page = tmp_path / "one.html"
-    page.write_text(report(evaluated([played("a", 1)]), resamples=100).page(), encoding="utf-8")
+    page.write_text(report(evaluated([make_played("a", 1)]), resamples=100).page(), encoding="utf-8")
     with opened(chromium, page, size=PHONE) as found:
         found.page.wait_for_function(_ALL_DRAWN)
         assert "worse" not in found.page.inner_text("body")

@@ -5,16 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.evaluation.conftest import make_played
 from trajkit.errors import QueryError
 from trajkit.evaluation.report import report
 from trajkit.evaluation.reports.object import Report
 from trajkit.evaluation.require import NotHeld, require, requirement
-from trajkit.schema import Episode
-
-
-@pytest.fixture(scope="module")
-def found(two_sides: Path) -> Report:
-    return report(two_sides, resamples=500)
 
 
 @pytest.mark.parametrize(
@@ -33,15 +28,13 @@ def test_what_holds_passes(found: Report, text: str) -> None:
     require(found, [requirement(text)])
 
 
-def test_a_variant_is_meant_in_every_decoding_or_in_one(
-    played: Callable[..., Episode], evaluated: Callable[..., Path]
-) -> None:
+def test_a_variant_is_meant_in_every_decoding_or_in_one(evaluated: Callable[..., Path]) -> None:
     ways = ("greedy", "temperature=0.7,top_p=0.9")
     drawn = [(name, way) for way in ways for name in ("base", "tuned")]
     wins = {("tuned", "greedy")}
     found = report(
         evaluated(
-            played(name, seed, decoding=way, is_success=(name, way) in wins)
+            make_played(name, seed, decoding=way, is_success=(name, way) in wins)
             for name, way in drawn
             for seed in range(12)
         ),

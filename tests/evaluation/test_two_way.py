@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.evaluation.conftest import make_played
 from trajkit.curation.statistics.intervals import Values, share_bounds, t_interval
 from trajkit.evaluation.estimates.compare import Pairs, compare
 from trajkit.evaluation.estimates.estimate import Estimate, estimates
@@ -65,8 +66,6 @@ def test_intervals_of_a_method_cover_its_success_in_93_to_97_percent():
             found = next(
                 estimates({"success": played.mean(axis=1)}, ["a", "b"], TASKS, HOW, {"success": played})
             )
-            assert found.low is not None
-            assert found.high is not None
             n_held += found.low <= share <= found.high
     assert 0.93 <= n_held / (N_RUNS * len(METHODS)) <= 0.97
 
@@ -88,8 +87,6 @@ def test_intervals_of_a_difference_between_methods_cover_it_in_93_to_97_percent(
                 {"success": after},
             )
             found = next(compare(("before", "after"), pairs, ["a", "b"], HOW, ["success"]))
-            assert found.low is not None
-            assert found.high is not None
             n_held += found.low <= difference <= found.high
     assert 0.93 <= n_held / (N_RUNS * len(methods)) <= 0.97
 
@@ -99,7 +96,6 @@ def test_the_variance_is_that_of_a_two_way_table_by_hand():
     # means of worlds 1, 6, 5 and of models 2, 6, of all 4: worlds s² = (9 + 4 + 1) / 2 = 7;
     # models s² = 8; residuals ±1, 0, ∓1: sum of squares 4, over (3 - 1)(2 - 1) = 2
     found = spread(played.mean(axis=1), np.zeros(3, dtype=np.int64), [played])
-    assert found is not None
     between, within = 8 / 2, 2 / 3 / 2
     assert found.variance == pytest.approx(7 / 3 + between - within)
     degrees = found.variance**2 / ((7 / 3) ** 2 / 2 + between**2 / 1 + within**2 / 2)
@@ -109,7 +105,6 @@ def test_the_variance_is_that_of_a_two_way_table_by_hand():
 def test_models_that_agree_add_nothing_to_the_variance_between_worlds():
     played = np.repeat(np.array([[0.0], [1.0], [1.0], [0.0]]), 3, axis=1)
     found = spread(played.mean(axis=1), np.zeros(4, dtype=np.int64), [played])
-    assert found is not None
     assert found.variance == pytest.approx((1 / 3) / 4)
     assert found.degrees == 3
 
@@ -132,12 +127,8 @@ def test_the_bounds_of_a_share_stay_between_0_and_1(mean: float, variance: float
 def test_a_mean_of_returns_has_bounds_that_are_possible():
     values = np.array([0.2, 0.95, 0.97, 0.99])
     found = t_interval(Values(values, np.array([1, 1, 1, 3])))
-    assert found is not None
-    assert found.low is not None
-    assert found.high is not None
     assert 0 <= found.low < found.value < found.high <= 1
     rare = t_interval(Values(np.array([0.0, 5.0]), np.array([9, 1])))
-    assert rare is not None
     assert rare.low == 0
 
 
@@ -146,11 +137,11 @@ def _of(found: list[Estimate]) -> dict[str, Estimate]:
 
 
 def test_a_report_says_whether_an_interval_is_of_the_model_or_of_the_method(
-    played: Callable[..., Episode], evaluated: Callable[..., Path]
+    evaluated: Callable[..., Path],
 ) -> None:
     def episodes(variant: str, models: list[str], *, wins: Callable[[int, int], bool]) -> list[Episode]:
         return [
-            played(variant, seed, is_success=wins(number, seed), step={"model_name": model})
+            make_played(variant, seed, is_success=wins(number, seed), step={"model_name": model})
             for number, model in enumerate(models)
             for seed in range(20)
         ]
@@ -189,7 +180,6 @@ def _variance(rows: list[list[bool]]) -> float:
 def test_tasks_that_share_rooms_are_measured_over_rooms_by_hand():
     values = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0])
     found = spread(values, np.array([0, 0, 0, 1, 1, 1]), rooms=np.array([0, 1, 2, 0, 1, 2]))
-    assert found is not None
     # means of the rooms 0, 1, 1/2: s² is 1/4, over 3 rooms
     assert (found.variance, found.degrees) == (pytest.approx(1 / 12), 2)
 
@@ -220,11 +210,9 @@ def test_intervals_over_rooms_cover_where_tasks_of_one_seed_go_alike():
     assert 0.93 <= n_gain / n <= 0.97
 
 
-def test_a_report_counts_the_rooms_that_tasks_share(
-    played: Callable[..., Episode], evaluated: Callable[..., Path]
-) -> None:
+def test_a_report_counts_the_rooms_that_tasks_share(evaluated: Callable[..., Path]) -> None:
     episodes = [
-        played(variant, seed, task=task, is_success=(seed + len(variant)) % 3 != 0)
+        make_played(variant, seed, task=task, is_success=(seed + len(variant)) % 3 != 0)
         for variant in ("base", "tuned")
         for task in ("goto", "pickup")
         for seed in range(20)
@@ -240,17 +228,13 @@ def test_a_report_counts_the_rooms_that_tasks_share(
 
 
 def _holds(found: Any, truth: float) -> bool:
-    assert found.low is not None
-    assert found.high is not None
     return bool(found.low <= truth <= found.high)
 
 
-def test_prompts_of_one_group_are_one_sample(
-    evaluated: Callable[..., Path], played: Callable[..., Episode]
-) -> None:
+def test_prompts_of_one_group_are_one_sample(evaluated: Callable[..., Path]) -> None:
     def sides(n_groups: int, wins: Callable[[int], bool]) -> Path:
         return evaluated(
-            played(
+            make_played(
                 name,
                 seed,
                 is_success=name == "tuned" and wins(seed),
@@ -274,7 +258,6 @@ def test_prompts_of_one_group_are_one_sample(
     assert "the prompts of one group are no independent samples" in str(some)
 
     (success,) = (one for one in report(sides(12, lambda seed: True)).comparisons if one.metric == "success")
-    assert success.low is not None
     assert 0.5 < success.low < 0.75, "twelve groups prove less than sixty prompts"
     (success,) = (one for one in report(sides(5, lambda seed: True)).comparisons if one.metric == "success")
     assert (success.low, success.note) == (None, "too few groups for an interval: 5, not 10")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import strategies as st
 
 from trajkit.formats.base import Example, one_answer
@@ -78,8 +77,8 @@ def _turn(draw: st.DrawFn, number: int) -> list[Message]:
 
 
 @st.composite
-def _conversation(draw: st.DrawFn) -> Example:
-    """A conversation of which the last answer is learned, and the others are or are not."""
+def conversation_examples(draw: st.DrawFn) -> Example:
+    """Conversations with tools in the order that services want; the last answer is learned, others may be."""
     first = [("system", draw(_text.filter(bool))), ("user", draw(_text.filter(bool)))]
     messages = [
         Message.model_validate({"role": role, "content": [{"type": "text", "text": text}]})
@@ -95,31 +94,15 @@ def _conversation(draw: st.DrawFn) -> Example:
     return Example(tuple(messages), (*weights, 1.0), tools=draw(_tools))
 
 
-@pytest.fixture(scope="session")
-def any_examples() -> st.SearchStrategy[Example]:
-    """Anything that the models allow, sense or not."""
-    return st.builds(
-        one_answer,
-        prompt=st.lists(_any_message, max_size=4).map(tuple),
-        answer=_any_message,
-        tools=_tools,
-        weight=st.sampled_from([1.0, 1.0, 0.5]),
-    )
-
-
-@pytest.fixture(scope="session")
-def plain_examples() -> st.SearchStrategy[Example]:
-    """Messages of one text, as most agents send them."""
-    return st.builds(
-        one_answer,
-        prompt=st.lists(_plain_message, max_size=4).map(tuple),
-        answer=_plain_message,
-        tools=st.just(()),
-        weight=st.just(1.0),
-    )
-
-
-@pytest.fixture(scope="session")
-def conversations() -> st.SearchStrategy[Example]:
-    """Conversations with tools in the order in which a service wants them."""
-    return _conversation()
+ANY_EXAMPLES = st.builds(
+    one_answer,
+    prompt=st.lists(_any_message, max_size=4).map(tuple),
+    answer=_any_message,
+    tools=_tools,
+    weight=st.sampled_from([1.0, 1.0, 0.5]),
+)
+"""Anything that the models allow, sense or not."""
+PLAIN_EXAMPLES = st.builds(
+    one_answer, prompt=st.lists(_plain_message, max_size=4).map(tuple), answer=_plain_message
+)
+"""Messages of one text, as most agents send them."""

@@ -11,8 +11,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from trajkit.curation.rows.writers.plain_line import Facts, PlainLines
-from trajkit.formats.base import PlainText
+from trajkit.formats.base import Example, PlainText
 from trajkit.schema import Episode, Feedback, Message, Transition
+from trajkit.store.arrow import json_text, message_value
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -175,8 +176,10 @@ def conversations(draw: st.DrawFn) -> Episode:
     )
 
 
-def plain_lines(plain: PlainText, prompts: Sequence[str], answers: Sequence[str]) -> list[str | None]:
+def plain_lines(plain: PlainText, examples: Sequence[Example]) -> list[str | None]:
     """The lines of steps that stand alone, as columns give them; None where Python writes the row."""
+    prompts = [json_text([message_value(each) for each in one.messages[:-1]]) for one in examples]
+    answers = [json_text(message_value(one.messages[-1])) for one in examples]
     yes = np.ones(len(prompts), bool)
     facts = Facts(is_first=yes, is_joint=~yes, n_kept=0 * yes, has_answer=yes, is_learned=yes, is_simple=yes)
     columns = [pa.array(texts, pa.string()) for texts in (prompts, answers)]

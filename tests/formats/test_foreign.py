@@ -39,7 +39,6 @@ for line in open(sys.argv[2], encoding="utf-8"):
 @pytest.fixture(scope="module")
 def wheel(request: pytest.FixtureRequest) -> Path:
     """Harbor's wheel, unpacked; kept between runs in pytest's cache."""
-    assert request.config.cache is not None
     try:
         return unpacked_wheel(request.config.cache.mkdir("harbor"))
     except OSError as error:
@@ -76,12 +75,8 @@ def test_harbors_own_models_take_every_document_and_give_it_back(wheel, tmp_path
     back = judged(wheel, path)
     assert len(back) == len(found) > 22
     assert [read_atif(value).episodes[0] for value in back[:22]] == found[:22]
-
-
-def test_harbors_own_models_refuse_what_is_no_document(wheel, tmp_path):
     value = json.loads(json_line(ATIF.write(conversation()).values[0]))
     value["steps"][0]["step_id"] = 7
-    path = tmp_path / "documents.jsonl"
     path.write_text(json.dumps(value) + "\n")
     with pytest.raises(AssertionError, match="step_id"):
         judged(wheel, path)
@@ -99,3 +94,8 @@ def test_datasets_loads_every_file_of_rows(form, tmp_path, monkeypatch):
     cache = str(tmp_path / "cache")
     rows = datasets.load_dataset("json", data_files=str(path), split="train", cache_dir=cache)
     assert len(rows) == len(lines)
+    if form.name == "hf-messages":
+        assert rows.column_names == ["episode_id", "messages", "tools", "metadata"]
+        assert rows["episode_id"][:2] == ["e1", "e2"]
+        roles = [message["role"] for message in rows[0]["messages"]]
+        assert roles == ["system", "user", "assistant", "tool", "assistant"]

@@ -1,4 +1,4 @@
-"""Rows of Hugging Face datasets: those of others, and trajkit's own as `datasets` loads them."""
+"""Rows of Hugging Face datasets; `test_foreign.py` lets `datasets` load trajkit's own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from tests.formats.exchange import conversation, result, say, whole
-from trajkit.formats.base import json_line
-from trajkit.formats.hf_messages import HF_MESSAGES, is_hf_messages, read_hf_messages
+from tests.formats.exchange import result, say
+from trajkit.formats.hf_messages import is_hf_messages, read_hf_messages
 from trajkit.formats.reading.document import BadDocument
 
 CALL = {"type": "function", "id": "c1", "function": {"name": "look", "arguments": {"far": True}}}
@@ -65,21 +64,3 @@ def test_metadata_of_others_stays():
 def test_what_is_no_row_is_named_with_its_place(row, words):
     with pytest.raises(BadDocument, match=words):
         read_hf_messages(row)
-
-
-def test_datasets_loads_the_lines_and_gives_back_the_episodes(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    import datasets
-
-    given = [whole(), conversation(episode_id="e2")]
-    path = tmp_path / "data.jsonl"
-    lines = [json_line(value) for episode in given for value in HF_MESSAGES.write(episode).values]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    rows = datasets.load_dataset(
-        "json", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache")
-    )
-    assert rows.column_names == ["episode_id", "messages", "tools", "metadata"]
-    assert [row["episode_id"] for row in rows] == ["e1", "e2"]
-    assert [message["role"] for message in rows[0]["messages"]] == [
-        *("system", "user", "assistant", "tool", "assistant")
-    ]

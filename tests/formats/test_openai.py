@@ -1,43 +1,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
 
 from tests.formats import exchange
+from tests.formats.conftest import conversation_examples
 from tests.formats.exchange import result
 from tests.formats.exchange import say as said
 from trajkit.curation.rows.calls import Calls
 from trajkit.errors import RequestError
 from trajkit.formats import format_named, known
 from trajkit.formats.base import Example, Loss, LossKind, Preference, Unit, one_answer
-from trajkit.formats.openai import OPENAI_DPO, OPENAI_SFT
+from trajkit.formats.openai import FIREWORKS, OPENAI_DPO, OPENAI_SFT
+from trajkit.formats.validation.file import validate
 from trajkit.schema import Message, message
-from trajkit.store.arrow import message_value
 
 call = partial(exchange.call, arguments='{"at": "door"}')
+CLIENT = TypeAdapter(list[ChatCompletionMessageParam])
 WEATHER = {"name": "weather", "description": "Say it", "parameters": {"type": "object"}, "strict": True}
 
 
 def example(*prompt: Message, answer: Message | str = "go", **fields: Any) -> Example:
     answered = message("assistant", answer) if isinstance(answer, str) else answer
     return one_answer(prompt or (message("user", "turn"),), answered, **fields)
-
-
-PLAIN = OPENAI_SFT.plain
-assert PLAIN is not None
-
-
-def json_text(value: Any) -> str:
-    """As every store spells JSON."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def messages_of(made: Example) -> list[dict[str, Any]]:
@@ -208,33 +200,52 @@ def test_a_preference_has_its_prompt_once_and_both_answers() -> None:
     assert row.problems == ()
 
 
-@pytest.fixture(scope="module")
-def plain_line() -> Callable[[Example], str | None]:
-    def line(made: Example) -> str | None:
-        prompt = json_text([message_value(each) for each in made.messages[:-1]])
-        answer = json_text(message_value(made.messages[-1]))
-        (found,) = exchange.plain_lines(PLAIN(Unit.STEP), [prompt], [answer])
-        return None if found is None else str(found).removesuffix("\n")
-
-    return line
-
-
-def test_columns_give_the_lines_of_plain_text(plain_line: Any) -> None:
+def test_columns_give_the_lines_of_plain_text() -> None:
+    assert OPENAI_SFT.plain is not None
     made = example(message("user", 'é "q" \u2028\n'), message("assistant", "a"), message("user", "b"))
-    assert plain_line(made) == (
+    (line,) = exchange.plain_lines(OPENAI_SFT.plain(Unit.STEP), [made])
+    assert line == (
         '{"messages":[{"role":"user","content":"é \\"q\\" \u2028\\n"},'
         '{"role":"assistant","weight":0,"content":"a"},{"role":"user","content":"b"},'
-        '{"role":"assistant","content":"go"}]}'
+        '{"role":"assistant","content":"go"}]}\n'
     )
 
 
-def test_openai_s_own_types_take_the_messages(conversations: st.SearchStrategy[Example]) -> None:
-    adapter = TypeAdapter(list[ChatCompletionMessageParam])
+@settings(max_examples=20, deadline=None)
+@given(conversation_examples())
+def test_openai_s_own_types_take_the_messages(made: Example) -> None:
+    sent = [{k: v for k, v in each.items() if k != "weight"} for each in messages_of(made)]
+    CLIENT.validate_python(sent)
 
-    @settings(max_examples=20, deadline=None)
-    @given(conversations)
-    def check(made: Example) -> None:
-        sent = [{k: v for k, v in each.items() if k != "weight"} for each in messages_of(made)]
-        adapter.validate_python(sent)
 
-    check()
+TALK = tuple(message(role, text) for role, text in (("user", "hi"), ("assistant", "yo"), ("user", "and")))
+
+
+@pytest.mark.parametrize("weight", [0.25, 1.0, 3.5])
+def test_the_weight_of_a_step_is_that_of_its_row(weight: float) -> None:
+    example = one_answer(TALK, message("assistant", "so"), weight=weight)
+    row = FIREWORKS.row(example)
+    assert row.value["weight"] == weight
+    assert [one.get("weight") for one in row.value["messages"]] == [None, 0, None, None]
+    assert not row.losses
+    assert FIREWORKS.read(row.value) == example
+
+
+def test_answers_of_the_same_weight_share_it_and_others_are_counted() -> None:
+    talk = (*TALK, message("assistant", "so"))
+    same = Example(talk, (0, 0.5, 0, 0.5))
+    assert FIREWORKS.row(same).value["weight"] == 0.5
+    assert FIREWORKS.read(FIREWORKS.row(same).value) == same
+    mixed = FIREWORKS.row(Example(talk, (0, 0.5, 0, 2.0)))
+    assert mixed.value["weight"] == 1.0
+    assert [(loss.kind, loss.where) for loss in mixed.losses] == [
+        (LossKind.PARTIAL_WEIGHT, "messages.1"),
+        (LossKind.PARTIAL_WEIGHT, "messages.3"),
+    ]
+
+
+def test_a_file_of_such_rows_is_what_fireworks_takes(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [FIREWORKS.row(one_answer(TALK, message("assistant", "so"), weight=w)).value for w in (0.5, 1, 2)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert validate(path, target="fireworks").n_errors == 0

@@ -12,6 +12,7 @@ from tests.matrix import daily
 from tests.tiny import byte_tokenizer
 from trajkit.cli.main import run
 from trajkit.errors import RequestError
+from trajkit.formats.tokens import template_bounds
 from trajkit.formats.tokens.tokenizer import ChatTemplate
 
 ASKED = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
@@ -53,7 +54,10 @@ ENDLESS = {
         ENDLESS.keys() - {"a macro that calls itself twice", "loops over one list", "a filtered loop"},
     ),
 )
-def test_a_template_without_end_is_refused_in_time(tmp_path: Path, name: str) -> None:
+def test_a_template_without_end_is_refused_in_time(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template_bounds, "_LONGEST_S", 0.2)
     opened = ChatTemplate(byte_tokenizer(tmp_path, ENDLESS[name]))
     before = time.thread_time()
     with pytest.raises(RequestError, match=r"the chat template of .* cannot write it"):

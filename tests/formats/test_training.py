@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.formats import exchange
+from tests.formats.conftest import ANY_EXAMPLES, PLAIN_EXAMPLES, conversation_examples
 from tests.formats.contract import check_row
 from tests.formats.exchange import result
 from tests.formats.exchange import say as said
@@ -33,7 +33,6 @@ from trajkit.formats.base import (
 )
 from trajkit.formats.chat.think import Thoughts, with_thoughts
 from trajkit.schema import message
-from trajkit.store.arrow import message_value
 
 call = partial(exchange.call, arguments='{"at": "door"}')
 FORMATS = [form for name in known() if isinstance(form := format_named(name), SftFormat)]
@@ -64,15 +63,9 @@ def problems(name: str, example: Example) -> list[str]:
 
 @examples(30, 120)
 @pytest.mark.parametrize("form", daily(FORMATS, 4), ids=lambda form: form.name)
-def test_a_row_says_all_but_what_its_losses_name(
-    form: SftFormat,
-    n_examples: int,
-    any_examples: st.SearchStrategy[Example],
-    plain_examples: st.SearchStrategy[Example],
-    conversations: st.SearchStrategy[Example],
-) -> None:
+def test_a_row_says_all_but_what_its_losses_name(form: SftFormat, n_examples: int) -> None:
     @settings(max_examples=n_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(any_examples | plain_examples | conversations)
+    @given(ANY_EXAMPLES | PLAIN_EXAMPLES | conversation_examples())
     def check(example: Example) -> None:
         check_row(form, example)
 
@@ -91,24 +84,15 @@ def test_a_call_that_is_not_the_models_is_kept_or_refused(
 @examples(15, 80)
 @pytest.mark.parametrize("form", daily(FORMATS, 3), ids=lambda form: form.name)
 @pytest.mark.parametrize("unit", list(Unit))
-def test_columns_give_the_bytes_that_python_writes(
-    form: SftFormat,
-    unit: Unit,
-    n_examples: int,
-    any_examples: st.SearchStrategy[Example],
-    plain_examples: st.SearchStrategy[Example],
-) -> None:
-    assert form.plain is not None
+def test_columns_give_the_bytes_that_python_writes(form: SftFormat, unit: Unit, n_examples: int) -> None:
     plain = form.plain(unit)
     usual = one_answer((message("user", "go"),), message("assistant", "left"))
 
     @settings(max_examples=n_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(st.lists(any_examples | plain_examples, min_size=1, max_size=5))
+    @given(st.lists(ANY_EXAMPLES | PLAIN_EXAMPLES, min_size=1, max_size=5))
     def check(examples: list[Example]) -> None:
         given = [*examples, usual]
-        prompts = [json_line_of([message_value(each) for each in one.messages[:-1]]) for one in given]
-        answers = [json_line_of(message_value(one.messages[-1])) for one in given]
-        found = exchange.plain_lines(plain, prompts, answers)
+        found = exchange.plain_lines(plain, given)
         assert found[-1] is not None
         for example, line in zip(given, found, strict=True):
             if line is not None:
@@ -117,10 +101,6 @@ def test_columns_give_the_bytes_that_python_writes(
                 assert (row.losses, row.problems) == ((), ())
 
     check()
-
-
-def json_line_of(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 @pytest.mark.parametrize("name", ["trl-messages", "trl-prompt-completion"])
@@ -136,6 +116,8 @@ def test_trl_gets_arguments_as_objects_and_contents_as_text(name: str) -> None:
         ],
     }
     assert messages[3] == {"role": "tool", "name": "look", "tool_call_id": "c1", "content": "locked"}
+    assert messages[4:] == [{"role": "assistant", "content": "The door is locked."}]
+    assert name == "trl-messages" or row.value["completion"] == messages[4:]
     assert (row.losses, row.problems) == ((), ())
 
 
@@ -144,12 +126,6 @@ def test_trl_gets_arguments_as_objects_and_contents_as_text(name: str) -> None:
 def test_arguments_that_are_no_object_are_a_problem_where_one_is_wanted(name: str, arguments: str) -> None:
     bad = one_answer((message("user", "go"),), said("assistant", call(arguments=arguments)))
     assert any(kind.startswith("tool arguments that are not") for kind in problems(name, bad))
-
-
-def test_a_completion_is_the_last_answer_and_the_prompt_all_before_it() -> None:
-    row = BY_NAME["trl-prompt-completion"].row(TALK)
-    assert len(row.value["prompt"]) == 4
-    assert row.value["completion"] == [{"role": "assistant", "content": "The door is locked."}]
 
 
 def test_axolotl_marks_every_message() -> None:
@@ -264,7 +240,6 @@ def training(**fields: Any) -> Training:
 
 def files(name: str, **fields: Any) -> dict[str, str]:
     form = BY_NAME[name]
-    assert form.files is not None
     return dict(form.files(training(**fields)))
 
 
@@ -333,8 +308,7 @@ def test_preferences_and_judgements_read_back_as_they_were() -> None:
     "form", [form for form in FORMATS if form.name != "fireworks"], ids=lambda form: form.name
 )
 def test_partial_weights_are_losses_since_no_row_has_a_place_for_them(form: SftFormat) -> None:
-    half: Callable[[float], Example] = lambda weight: one_answer(  # noqa: E731
-        (message("user", "go"),), message("assistant", "left"), weight=weight
-    )
-    assert {loss.kind for loss in form.row(half(0.5)).losses} == {LossKind.PARTIAL_WEIGHT}
-    assert form.row(half(0.5)).value == form.row(half(1)).value
+    whole = one_answer((message("user", "go"),), message("assistant", "left"))
+    half = form.row(whole._replace(weights=(0.0, 0.5)))
+    assert {loss.kind for loss in half.losses} == {LossKind.PARTIAL_WEIGHT}
+    assert half.value == form.row(whole).value

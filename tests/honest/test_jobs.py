@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {
     name: (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("tensorzero", "local", "choosing", "large", "sources")
+    for name in ("tensorzero", "local", "choosing", "cluster")
 }
 
 
@@ -55,6 +55,13 @@ def test_from_local_rollouts_to_a_tuned_model(tmp_path: Path) -> None:
 def test_choosing(tmp_path: Path) -> None:
     assert len(printed(PAGES["choosing"], tmp_path, COLUMNS="100")) == 6
     assert open_store(tmp_path / "stores" / "weighted").manifest.lineage[-1].verb == "weight"
+
+
+@pytest.mark.full
+def test_a_cluster_makes_the_same_store(tmp_path: Path) -> None:
+    assert len(printed(PAGES["cluster"], tmp_path, COLUMNS="100")) == 2
+    here, two = (open_store(tmp_path / "stores" / name).manifest for name in ("here", "two"))
+    assert here.digest == two.digest
 
 
 def test_what_choosing_brought_is_what_the_results_say() -> None:

@@ -38,8 +38,9 @@ def loaded_by(code: str) -> set[str]:
     return {name.partition(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
 
 
-def test_importing_trajkit_loads_no_heavy_package():
-    assert loaded_by("import trajkit; trajkit.__version__").isdisjoint(HEAVY | {"click"})
+def test_importing_trajkit_and_its_errors_loads_no_heavy_package():
+    code = "import trajkit; trajkit.__version__; trajkit.TrajkitError"
+    assert loaded_by(code).isdisjoint(HEAVY | {"click"})
 
 
 def test_the_command_line_loads_only_click_for_its_help():
@@ -47,10 +48,6 @@ def test_the_command_line_loads_only_click_for_its_help():
     loaded = loaded_by(code)
     assert "click" in loaded
     assert loaded.isdisjoint(HEAVY)
-
-
-def test_errors_load_nothing():
-    assert loaded_by("import trajkit; trajkit.TrajkitError").isdisjoint(HEAVY | {"click"})
 
 
 def test_help_with_only_the_core_takes_at_most_300_ms_over_a_bare_interpreter(narrow):

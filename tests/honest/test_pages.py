@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import shlex
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.honest.test_python import COMMANDS
 from tests.matrix import daily
 from tests.pages import blocks, console, printed
 from trajkit.cli.main import cli
@@ -49,19 +49,7 @@ def options(command: click.Command) -> set[str]:
     return {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"--help"}
 
 
-@functools.cache
-def known() -> set[str]:
-    """The options of all commands."""
-    found, waiting = set[str](), [click.Context(cli)]
-    while waiting:
-        context = waiting.pop()
-        found |= options(context.command)
-        if isinstance(context.command, click.Group):
-            for name in context.command.list_commands(context):
-                command = context.command.get_command(context, name)
-                assert command is not None
-                waiting.append(click.Context(command, parent=context))
-    return found
+KNOWN = set().union(*map(options, (cli, *COMMANDS.values())))
 
 
 @pytest.mark.parametrize(
@@ -91,6 +79,6 @@ def test_what_a_page_names_exists(name: str) -> None:
         named = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
         assert named <= options(command) | {"-o", "-"}, line
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page))
-    assert named - known() == OTHERS.get(name, set())
+    assert named - KNOWN == OTHERS.get(name, set())
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page):
         assert "://" in target or (PAGES[name].parent / target).exists(), target

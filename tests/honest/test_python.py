@@ -47,12 +47,11 @@ def python_name(words: str) -> str:
 
 def options(name: str) -> dict[str, click.Parameter]:
     """What a function must take, by its name there."""
-    left_out = SHOWING
     found = {}
     for parameter in COMMANDS[name].params:
         if isinstance(parameter, click.Option):
             flag = max(parameter.opts, key=len).lstrip("-").replace("-", "_")
-            if not parameter.hidden and parameter.expose_value and flag not in left_out:
+            if not parameter.hidden and parameter.expose_value and flag not in SHOWING:
                 found[python_name(flag)] = parameter
         else:
             found[str(parameter.name)] = parameter
@@ -74,44 +73,23 @@ def test_the_tree_of_commands_is_walked():
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_a_function_with_its_options(name):
     assert python_name(name) in trajkit.__all__
-    parameters = set(inspect.signature(function(name)).parameters)
-    assert parameters == set(options(name))
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_what_is_typed_without_a_name_comes_first_and_the_rest_by_name(name):
     parameters = inspect.signature(function(name)).parameters
+    assert set(parameters) == set(options(name))
     arguments = [n for n, option in options(name).items() if isinstance(option, click.Argument)]
     by_name = inspect.Parameter.KEYWORD_ONLY
-    by_place = [n for n, parameter in parameters.items() if parameter.kind != by_name]
-    assert by_place == arguments
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_defaults_and_choices_are_those_of_the_command(name):
-    parameters = inspect.signature(function(name)).parameters
+    assert [n for n, parameter in parameters.items() if parameter.kind != by_name] == arguments
+    told = (inspect.getdoc(function(name)) or "").partition("Args:")[2]
     for option_name, option in options(name).items():
+        assert f"\n    {option_name}: " in told, option_name
         parameter = parameters[option_name]
         if parameter.kind == inspect.Parameter.VAR_POSITIONAL:
             continue
-        assert (parameter.default is inspect.Parameter.empty) == is_required(option), option_name
+        # a missing argument may stand for the last store
+        assert (parameter.default is inspect.Parameter.empty) == option.required, option_name
         if (default := default_of(option)) is not None:
             assert parameter.default == default, option_name
         if isinstance(option.type, click.Choice) and not option.multiple:
             assert choices(parameter.annotation, function(name)) == set(option.type.choices), option_name
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_parameter_is_told_of(name):
-    documentation = inspect.getdoc(function(name)) or ""
-    told = documentation.partition("Args:")[2]
-    for parameter in inspect.signature(function(name)).parameters:
-        assert f"\n    {parameter}: " in told, parameter
-
-
-def is_required(option: click.Parameter) -> bool:
-    """Whether the command does nothing without it; a missing argument may stand for the last store."""
-    return option.required
 
 
 def default_of(option: click.Parameter) -> Any:
@@ -136,6 +114,5 @@ def choices(annotation: str, function: Any) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("name", trajkit.__all__)
-def test_no_package_has_the_name_of_a_public_function(name):
-    assert importlib.util.find_spec(f"trajkit.{name}") is None
+def test_no_package_has_the_name_of_a_public_function():
+    assert not [name for name in trajkit.__all__ if importlib.util.find_spec(f"trajkit.{name}")]

@@ -25,7 +25,7 @@ def run(narrow: Path, folder: Path, *arguments: str) -> subprocess.CompletedProc
     )
 
 
-def test_the_wheel_carries_the_samples_and_the_recipes(wheel):
+def test_the_wheel_carries_the_samples_the_recipes_and_every_file_that_the_package_reads(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     carried = {
@@ -42,12 +42,6 @@ def test_the_wheel_carries_the_samples_and_the_recipes(wheel):
     recipes = {f"trajkit/_data/recipes/{path.name}" for path in (ROOT / "recipes").glob("*.yaml")}
     assert len(recipes) > 1
     assert recipes <= names
-    assert "trajkit/py.typed" in names
-
-
-def test_the_wheel_carries_every_file_that_the_package_reads(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
     there = [path for path in (ROOT / "trajkit").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     assert {".html", ".js", ".css", ".py", ".sql", ".typed"} - {path.suffix for path in there} == set()
     assert {path.relative_to(ROOT).as_posix() for path in there} <= names
@@ -108,35 +102,22 @@ def test_every_command_explains_itself_with_only_the_core(narrow, tmp_path):
 
 
 @pytest.mark.full
-def test_the_sample_is_described_with_only_the_core(narrow, tmp_path):
+def test_the_sample_is_described_and_answers_a_query_with_only_the_core(narrow, tmp_path):
+    manifest = json.loads((ROOT / "data" / "babyai-sample" / "manifest.json").read_text(encoding="utf-8"))
     done = run(narrow, tmp_path, "info", "sample:babyai", "--json")
     assert done.returncode == 0, done.stderr
-    manifest = json.loads((ROOT / "data" / "babyai-sample" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["digest"] in done.stdout
-
-
-@pytest.mark.full
-def test_the_sample_answers_a_query_with_only_the_core(narrow, tmp_path):
     done = run(narrow, tmp_path, "query", "sample:babyai", "select count(*) as n from episodes", "--json")
     assert done.returncode == 0, done.stderr
-    manifest = json.loads((ROOT / "data" / "babyai-sample" / "manifest.json").read_text(encoding="utf-8"))
     assert json.loads(done.stdout) == {"n": manifest["counts"]["n_episodes"]}
 
 
 def test_the_sample_is_shown_counted_and_converted_with_only_the_core(narrow, tmp_path):
+    chosen = ("--where", "purpose = 'train'", "-o", "train.jsonl")
     for arguments in (
         ("show", "sample:babyai", "0"),
         ("stats", "sample:babyai"),
-        (
-            "convert",
-            "sample:babyai",
-            "--to",
-            "openai-sft",
-            "--where",
-            "purpose = 'train'",
-            "-o",
-            "train.jsonl",
-        ),
+        ("convert", "sample:babyai", "--to", "openai-sft", *chosen),
     ):
         done = run(narrow, tmp_path, *arguments)
         assert done.returncode == 0, (arguments, done.stderr)

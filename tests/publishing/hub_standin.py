@@ -9,13 +9,13 @@ import importlib.util
 import json
 import re
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
+
+from trajkit.stack.loopback import LoopbackHandler, LoopbackServer
 
 TOKEN = "hf_" + "standinwritetoken"
 READ_TOKEN = "hf_" + "standinreadtoken"
@@ -108,22 +108,10 @@ class HubStandin:
 
 
 # those of the Hub that a dataset of ours could have; the whole list is on its page about repositories
-_LICENCES = [
-    "apache-2.0",
-    "mit",
-    "openrail",
-    "cc0-1.0",
-    "cc-by-4.0",
-    "cc-by-sa-4.0",
-    "cc-by-nc-4.0",
-    "cc-by-nc-sa-4.0",
-    "bsd-3-clause",
-    "gpl-3.0",
-    "odc-by",
-    "odbl",
-    "other",
-    "unknown",
-]
+_LICENCES = (
+    "apache-2.0 mit openrail cc0-1.0 cc-by-4.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nc-sa-4.0 bsd-3-clause "
+    "gpl-3.0 odc-by odbl other unknown"
+)
 
 
 def _faults(fields: dict[str, Any]) -> Iterator[str]:
@@ -134,10 +122,9 @@ def _faults(fields: dict[str, Any]) -> Iterator[str]:
         return [] if value is None else value if isinstance(value, list) else [value]
 
     found = importlib.util.find_spec("datasets")  # its import takes seconds
-    assert found is not None
     resources = Path(str(found.origin)).parent / "utils" / "resources"
     lists = {
-        "license": _LICENCES,
+        "license": _LICENCES.split(),
         "language": json.loads((resources / "languages.json").read_text()),
         "size_categories": json.loads((resources / "size_categories.json").read_text()),
         "annotations_creators": json.loads((resources / "creators.json").read_text())["annotations"],
@@ -159,42 +146,22 @@ def _small(data: bytes) -> dict[str, Any]:
     return {"data": data, "oid": hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else a body waits 40 ms for its head
+class _Handler(LoopbackHandler):
     hub: HubStandin
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
-
-    def _body(self) -> bytes:
-        if self.headers.get("transfer-encoding") == "chunked":
-            body = b""
-            while size := int(self.rfile.readline().strip() or b"0", 16):
-                body += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-            return body
-        return self.rfile.read(int(self.headers.get("content-length") or 0))
 
     def _send(
         self, code: int, value: Any = None, headers: dict[str, str] | None = None, raw: bytes | None = None
     ) -> None:
         body = raw if raw is not None else b"" if value is None else json.dumps(value).encode()
-        self.send_response(code)
         kind = "application/json" if raw is None else "application/octet-stream"
-        for name, text in {"Content-Type": kind, "Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(name, text)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.send(code, kind, body, headers or {})
 
     def _refuse(self, code: int, message: str, kind: str | None = None) -> None:
         headers = {"X-Error-Message": message} | ({"X-Error-Code": kind} if kind else {})
         self._send(code, {"error": message}, headers)
 
     def _go(self) -> None:
-        body = self._body()
+        body = self.read_body(1 << 30)
         url = urlparse(self.path)
         path = unquote(url.path)
         self.hub.requests.append((self.command, path))
@@ -323,8 +290,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._refuse(404, "no such route")
 
     def _info(self, name: str, repository: Repository, revision: str) -> None:
-        commit = repository.at(revision)
-        if commit is None:
+        if (commit := repository.at(revision)) is None:
             return self._refuse(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         return self._send(
             200,
@@ -354,8 +320,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _tree(self, repository: Repository, argument: str, query: dict[str, list[str]]) -> None:
         revision, _, below = argument.partition("/")
-        commit = repository.at(revision)
-        if commit is None:
+        if (commit := repository.at(revision)) is None:
             return self._refuse(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         is_recursive = query.get("recursive", ["false"])[0].lower() in ("true", "1")
         found: list[dict[str, Any]] = []
@@ -377,8 +342,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(200, found)
 
     def _paths_info(self, repository: Repository, revision: str, body: bytes) -> None:
-        commit = repository.at(revision)
-        if commit is None:
+        if (commit := repository.at(revision)) is None:
             return self._refuse(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         is_json = (self.headers.get("content-type") or "").startswith("application/json")
         paths = json.loads(body)["paths"] if is_json else parse_qs(body.decode()).get("paths", [])
@@ -392,7 +356,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _preupload(self, repository: Repository, revision: str, asked: dict[str, Any]) -> None:
         commit = repository.at(revision)
-        assert commit is not None
         files = [
             {
                 "path": each["path"],
@@ -436,13 +399,11 @@ class _Handler(BaseHTTPRequestHandler):
         if branch in repository.heads:
             return self._refuse(409, "Reference already exists")
         commit = repository.at(asked.get("startingPoint") or "main")
-        assert commit is not None
         repository.heads[branch] = [commit]
         return self._send(200, {})
 
     def _tag(self, repository: Repository, revision: str, asked: dict[str, Any]) -> None:
         commit = repository.at(revision)
-        assert commit is not None
         if asked["tag"] in repository.tags:
             return self._refuse(409, "Tag already exists")
         repository.tags[asked["tag"]] = commit.oid
@@ -480,8 +441,7 @@ class _Handler(BaseHTTPRequestHandler):
         repository = self.hub.repositories.get((kind, name))
         if repository is None:
             return self._refuse(404, "Repository not found", "RepoNotFound")
-        commit = repository.at(revision)
-        if commit is None:
+        if (commit := repository.at(revision)) is None:
             return self._refuse(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         entry = commit.files.get(path)
         if entry is None:
@@ -503,25 +463,11 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _go
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
-
-
 @contextlib.contextmanager
 def hub_standin() -> Iterator[HubStandin]:
     """Runs until the block ends, on a free port of loopback."""
     hub = HubStandin()
-    handler = type("Handler", (_Handler,), {"hub": hub})
-    server = _Server(("127.0.0.1", 0), handler)
-    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with LoopbackServer(0, type("Handler", (_Handler,), {"hub": hub})) as server:
+        server.start()
+        hub.url = server.url
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trajkit.commands.publication.plan import content_lines
+from trajkit.commands.publication.publication import content_lines
 from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
 from trajkit.publishing.facts import splits_of
 from trajkit.publishing.files.contents import Contents, make_contents
@@ -104,17 +104,16 @@ def test_rows_are_prompts_with_completions_in_every_split_where_an_answer_is_onl
     assert "written as trl-prompt-completion: trl-messages teaches every answer" in text
 
 
-def test_evaluation_episodes_are_in_no_row_of_a_split_that_trains(tmp_path: Path) -> None:
+def test_evaluation_episodes_are_in_no_row_of_a_split_that_trains_and_alone_are_the_split_test(
+    tmp_path: Path,
+) -> None:
     write_episodes(
         tmp_path / "mixed", [episode("a", purpose="train"), episode("b", purpose="eval")], kind="test"
     )
     made = contents(tmp_path / "repo", tmp_path / "mixed")
     assert (made.rows[0].n_rows, made.rows[0].n_evaluation_left) == (1, 1)
-
-
-def test_a_store_of_evaluations_is_the_split_test_with_rows(tmp_path: Path) -> None:
     write_episodes(tmp_path / "store", [episode("a", purpose="eval")], kind="test")
-    made = contents(tmp_path / "repo", tmp_path / "store")
+    made = contents(tmp_path / "other", tmp_path / "store")
     assert (made.rows[0].split, made.rows[0].n_rows) == ("test", 1)
 
 
@@ -192,7 +191,7 @@ def test_what_did_not_change_has_the_same_bytes_in_the_next_version(tmp_path: Pa
     assert sum(probe in data[1] for probe in probes) > 0.6 * len(probes)
 
 
-def test_a_part_that_changed_is_told_before_anything_is_written(sides: Path, tmp_path: Path) -> None:
+def test_a_part_that_changed_or_a_store_of_a_newer_version_is_told(tmp_path: Path) -> None:
     write_episodes(tmp_path / "store", [episode("a")], kind="test")
     part = tmp_path / "store" / "steps" / "part-00000.parquet"
     data = bytearray(part.read_bytes())
@@ -200,24 +199,17 @@ def test_a_part_that_changed_is_told_before_anything_is_written(sides: Path, tmp
     part.write_bytes(bytes(data))
     with pytest.raises(StoreError, match="sha256 differs"):
         splits_of([tmp_path / "store"])
-
-
-def test_a_store_of_a_newer_version_is_told(tmp_path: Path) -> None:
-    write_episodes(tmp_path / "store", [episode("a")], kind="test")
     path = tmp_path / "store" / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 99}))
     with pytest.raises(StoreError, match="store version 99"):
         splits_of([tmp_path / "store"])
 
 
-def test_two_stores_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_stores_of_one_name_and_an_empty_store_are_refused(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         write_episodes(tmp_path / folder / "train", [episode("a")], kind="test")
     with pytest.raises(RequestError, match="both the split 'train'"):
         splits_of([tmp_path / "one" / "train", tmp_path / "two" / "train"])
-
-
-def test_an_empty_store_is_refused(tmp_path: Path) -> None:
     write_episodes(tmp_path / "store", [], kind="test")
     with pytest.raises(NothingMatched, match="has no episodes"):
         splits_of([tmp_path / "store"])

@@ -48,18 +48,17 @@ def contents(model: Path, **options: object) -> ModelContents:
     return make_model_contents(model, folder, wish, origin, **options)  # type: ignore[arg-type]
 
 
-def test_only_what_a_model_needs_is_sent(adapter: Path) -> None:
+def test_only_what_a_model_needs_is_sent_with_the_base_as_the_hub_calls_it(adapter: Path) -> None:
     made = contents(adapter)
     assert [file.path for file in made.record.files] == ["adapter_config.json", "adapter_model.safetensors"]
     assert made.is_adapter
-
-
-def test_the_base_is_named_as_the_hub_calls_it(adapter: Path) -> None:
-    made = contents(adapter)
     settings = json.loads((made.folder / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == "org/base"
     own = json.loads((adapter / "adapter_config.json").read_text())
     assert own["base_model_name_or_path"] == "/home/me/base"
+    card = (made.folder / "README.md").read_text()
+    assert "**None.** No evaluation was given" in card
+    assert "2 files of text were searched, and nothing was found." in card
 
 
 def test_a_base_that_nobody_else_has_is_refused_without_its_path(adapter: Path) -> None:
@@ -83,24 +82,26 @@ def test_the_card_says_base_digest_licence_and_evaluation(adapter: Path) -> None
     assert "Not evaluated" not in body
 
 
-def test_a_model_without_an_evaluation_says_so(adapter: Path) -> None:
-    assert "**None.** No evaluation was given" in (contents(adapter).folder / "README.md").read_text()
-
-
 def test_a_model_without_a_card_gets_one(adapter: Path) -> None:
     (adapter / "README.md").unlink()
     assert "# model" in (contents(adapter).folder / "README.md").read_text()
 
 
-def test_a_card_with_broken_metadata_is_told(adapter: Path) -> None:
-    (adapter / "README.md").write_text("---\na: [\n---\n")
-    with pytest.raises(DataError, match="is not valid YAML"):
-        contents(adapter)
-
-
-def test_a_folder_without_weights_is_refused(adapter: Path) -> None:
-    (adapter / "adapter_model.safetensors").unlink()
-    with pytest.raises(RequestError, match="has no weights"):
+@pytest.mark.parametrize(
+    ("name", "data", "error", "said"),
+    [
+        ("README.md", b"---\na: [\n---\n", DataError, "is not valid YAML"),
+        ("adapter_model.safetensors", None, RequestError, "has no weights"),
+        ("adapter_model.safetensors", b"weights", DataError, "does not begin as safetensors do"),
+    ],
+)
+def test_damaged_files_and_a_folder_without_weights_are_not_sent(
+    adapter: Path, name: str, data: bytes | None, error: type[Exception], said: str
+) -> None:
+    (adapter / name).unlink()
+    if data is not None:
+        (adapter / name).write_bytes(data)
+    with pytest.raises(error, match=said):
         contents(adapter)
 
 
@@ -133,20 +134,9 @@ def test_every_text_of_a_model_is_searched(adapter: Path, name: str, data: bytes
     assert f"- 1 email in {name}" in (made.folder / "README.md").read_text()
 
 
-def test_a_model_in_which_nothing_is_found_says_so(adapter: Path) -> None:
-    card = (contents(adapter).folder / "README.md").read_text()
-    assert "2 files of text were searched, and nothing was found." in card
-
-
 def test_patterns_of_the_user_hold_for_models_too(adapter: Path) -> None:
     made = contents(adapter, patterns={"title": "job"})
     assert made.scanned.n_by_kind == {"title": 1}
-
-
-def test_damaged_weights_are_not_sent(adapter: Path) -> None:
-    (adapter / "adapter_model.safetensors").write_bytes(b"weights")
-    with pytest.raises(DataError, match="does not begin as safetensors do"):
-        contents(adapter)
 
 
 @pytest.mark.parametrize("name", ["adapter_model.safetensors", "README.md", "tokenizer.json"])

@@ -10,12 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.publishing.hub_standin import Fault, HubStandin
+from tests.pages import printed
+from tests.publishing.hub_standin import TOKEN, Fault, HubStandin
+from trajkit.curation.selection.split import split
 from trajkit.errors import RequestError, StoreError, TrajkitError
 from trajkit.publishing.hub import Hub
 from trajkit.publishing.pull import data_files, pull
 from trajkit.sources.files.importing import Wish
 from trajkit.store.dataset import open_dataset
+from trajkit.store.reader import open_store
 
 NAME = "org/chats"
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}
@@ -35,10 +38,8 @@ def test_parquet_with_messages_is_imported(standin: HubStandin, hub: Hub, tmp_pa
     standin.put("dataset", NAME, {"data/train-00000-of-00001.parquet": parquet(CHAT, CHAT)})
     pulled = pull(hub, NAME, tmp_path / "store")
     assert (pulled.stores[0].n_episodes, pulled.stores[0].split) == (2, None)
-    assert pulled.imported is not None
     assert pulled.imported.format == "hf-messages"
     first, _ = open_dataset(tmp_path / "store")
-    assert first.steps[0].completion is not None
     assert first.steps[0].completion.text == "ho"
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
@@ -121,12 +122,11 @@ def test_what_cannot_be_read_is_counted_where_that_was_asked(
     assert pulled.stores[0].n_episodes == 1
 
 
-def test_a_dataset_that_is_not_there_is_told(standin: HubStandin, hub: Hub, tmp_path: Path) -> None:
+def test_a_dataset_or_a_revision_that_is_not_there_is_told(
+    standin: HubStandin, hub: Hub, tmp_path: Path
+) -> None:
     with pytest.raises(RequestError, match="no dataset org/none"):
         pull(hub, "org/none", tmp_path / "store")
-
-
-def test_a_revision_that_is_not_there_is_told(standin: HubStandin, hub: Hub, tmp_path: Path) -> None:
     standin.put("dataset", NAME, {"a.jsonl": lines(CHAT)})
     with pytest.raises(TrajkitError, match="Invalid rev id: v9"):
         pull(hub, NAME, tmp_path / "store", revision="v9")
@@ -153,3 +153,23 @@ def test_a_store_that_is_there_is_not_touched(standin: HubStandin, hub: Hub, tmp
     with pytest.raises(StoreError, match="exists already"):
         pull(hub, NAME, tmp_path / "store")
     assert not standin.requests
+
+
+@pytest.mark.full
+def test_the_page_about_publishing_prints_what_is_shown(standin: HubStandin, tmp_path: Path) -> None:
+    standin.user = "me"
+    split("sample:babyai", tmp_path / "stores" / "split", ratio={"train": 0.8, "val": 0.2})
+    environment = {
+        "HF_ENDPOINT": standin.url,
+        "HF_TOKEN": TOKEN,
+        "HF_HOME": str(tmp_path / "hf"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
+    page = (Path(__file__).parents[2] / "docs" / "publish.md").read_text(encoding="utf-8")
+    assert len(printed(page, tmp_path, COLUMNS="100", **environment)) == 3
+    stores = tmp_path / "stores"
+    for side in ("train", "val"):
+        digests = {open_store(stores / name / side).manifest.digest for name in ("split", "again")}
+        assert len(digests) == 1
+    assert standin.dataset("me/goto").private

@@ -10,7 +10,7 @@ from trajkit.curation.merge import merge
 from trajkit.curation.rows.file import convert
 from trajkit.curation.selection.select import select
 from trajkit.errors import DataError
-from trajkit.formats.weighted import WEIGHTED
+from trajkit.formats.trl import WEIGHTED
 from trajkit.registry.ledger import Learned, Ledger, Registration, TunedModel, Undone
 from trajkit.registry.lineage import Lineage, Side, Unknown, Use, uses_of
 from trajkit.schema import Episode, Transition, message

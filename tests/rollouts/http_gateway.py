@@ -8,19 +8,17 @@ request it loses rows in silence, as asynchronous writes do, or dies and comes b
 from __future__ import annotations
 
 import json
-import socket
-import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.rollouts.loopback import Reply, Server
 from trajkit._core.ids import uuid7
 
 Ask = Callable[[str], Any]
 
 
-class HttpGateway:
+class HttpGateway(Server):
     """A gateway at an address of its own.
 
     Args:
@@ -28,6 +26,8 @@ class HttpGateway:
         loses: Whether a row is lost, by its kind (`inference` or `feedback`) and its number from 1.
         answer_s: Seconds that an answer takes.
     """
+
+    at_get = {"status": "ok", "version": "2026.6.0", "gateway": "ok", "clickhouse": "ok"}
 
     def __init__(
         self,
@@ -39,32 +39,8 @@ class HttpGateway:
         self.ask, self.loses, self.answer_s = ask, loses, answer_s
         self.n = {"inference": 0, "feedback": 0}
         self.lost: list[tuple[str, str]] = []
-        self.lock = threading.Lock()
-        self._port = 0
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
-    def start(self) -> None:
-        """Listen, on the port of before."""
-        self._http = _Http(self, self._port)
-        self._port = self._http.server_address[1]
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-
-    def die(self) -> None:
-        """Stop listening, and break every connection in the middle of what it does."""
-        self._http.is_dead = True
-        self._http.shutdown()
-        self._http.server_close()
-        for connection in list(self._http.connections):
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
-        self._thread.join()
+        super().__init__(lambda body, n: Reply(getattr(self, self.asked[n].path.rpartition("/")[2])(body)))
+        self.url = self.url.removesuffix("/v1")
 
     def inference(self, asked: dict[str, Any]) -> dict[str, Any]:
         time.sleep(self.answer_s)
@@ -120,53 +96,3 @@ def _sql(value: Any) -> str:
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
         return f"'{escaped}'"
     return repr(value)
-
-
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
-    allow_reuse_address = True
-    is_dead = False
-
-    def __init__(self, gateway: HttpGateway, port: int) -> None:
-        self.gateway = gateway
-        self.connections: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", port), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Http
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def setup(self) -> None:
-        super().setup()
-        self.server.connections.add(self.connection)
-
-    def finish(self) -> None:
-        self.server.connections.discard(self.connection)
-        super().finish()
-
-    def do_GET(self) -> None:
-        self._send({"status": "ok", "version": "2026.6.0", "gateway": "ok", "clickhouse": "ok"})
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self._send(getattr(self.server.gateway, self.path.rpartition("/")[2])(asked))
-
-    def _send(self, value: dict[str, Any]) -> None:
-        if self.server.is_dead:
-            self.close_connection = True
-            return
-        body = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass

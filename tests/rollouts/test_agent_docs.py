@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.rollouts.loopback import Reply, said, serve
+from tests.rollouts.test_agent import load, run
 from trajkit.environments import environment_info, make
-from trajkit.rollouts.agent import AgentPolicy, load_agent
-from trajkit.rollouts.agents.models import Models
 from trajkit.rollouts.agents.turn import Opening, Turn
-from trajkit.rollouts.endpoints.endpoint import Endpoint
 from trajkit.rollouts.endpoints.policy import EndpointPolicy, EndpointSettings
 from trajkit.rollouts.local.player import LocalSettings
 from trajkit.rollouts.own_prompt import JsonMode
@@ -22,16 +20,8 @@ from trajkit.rollouts.plan import Job, Plan
 from trajkit.rollouts.policies import Past, Situation
 from trajkit.rollouts.records.record import Played, to_episode
 from trajkit.rollouts.running.calling import Caller
-from trajkit.rollouts.running.runner import play
 from trajkit.schema import Outcome
 from trajkit.stack import model_server
-
-_spec = importlib.util.spec_from_file_location("loopback", Path(__file__).with_name("loopback.py"))
-assert _spec is not None
-assert _spec.loader is not None
-loopback = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(loopback)
-Reply, said, serve = loopback.Reply, loopback.said, loopback.serve
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
@@ -49,23 +39,8 @@ def examples(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def episodes(spec: str, settings=None, *, url="http://127.0.0.1:9/v1", **changes) -> list[Played]:
-    values = {"env_id": "babyai", "tasks": ("goto",), "variants": ("a",), "seeds": "0:4"}
-    plan = Plan(**(values | changes))
-    caller = Caller(concurrency=4, timeout_s=5, retries=0)
-    played: list[Played] = []
-
-    async def all_of_them(policy: AgentPolicy) -> None:
-        await play(plan, {"a": policy}, on_played=played.append)
-        await policy.close()
-
-    asyncio.run(
-        all_of_them(
-            load_agent(
-                spec, settings or {}, plan, Models(caller, lambda: Endpoint(url, None, caller, model="m"))
-            )
-        )
-    )
+def episodes(spec: str, settings=None, **changes) -> list[Played]:
+    played = run(*load(spec, settings, **{"seeds": "0:4", "max_steps": None, "concurrency": 4, **changes}))
     assert {one.fault for one in played} == {None}
     return played
 

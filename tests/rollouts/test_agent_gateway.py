@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import sys
@@ -11,10 +10,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.rollouts.loopback import Reply, refused, said, serve
 from trajkit.errors import ConfigError, RequestError
 from trajkit.rollouts.faults import FaultKind
 from trajkit.rollouts.options import Options
-from trajkit.rollouts.records.record import Played, to_episode
+from trajkit.rollouts.records.record import Played, to_episode, with_prompts
 from trajkit.rollouts.session import prepare, run
 from trajkit.schema import Episode, Outcome, single_precision
 from trajkit.sources.request import ExportRequest
@@ -24,13 +24,6 @@ from trajkit.sources.tensorzero.export.prompts import rendered_prompts
 from trajkit.stack.local import recipe_config
 from trajkit.stack.state import local_stack
 from trajkit.store.dataset import open_dataset
-
-_spec = importlib.util.spec_from_file_location("loopback", Path(__file__).with_name("loopback.py"))
-assert _spec is not None
-assert _spec.loader is not None
-loopback = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(loopback)
-Reply, said, refused, serve = loopback.Reply, loopback.said, loopback.refused, loopback.serve
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
 PAIR = re.findall(r"```python\n# pair\.py\n(.*?)```", PAGE, re.DOTALL)[0]
@@ -159,7 +152,7 @@ def both(policy: str, tmp_path: Path, functions: tuple[str, ...]) -> Both:
     assert stack is not None
     url = stack.clickhouse_url.get_secret_value()
     prompts = rendered_prompts(url, [answer.inference_id for one in played for answer in one.answers()])
-    recorded = {one.episode_id: to_episode(one, prompts) for one in played}
+    recorded = {one.episode_id: with_prompts(to_episode(one), prompts) for one in played}
     database = open_database(url)
     export(
         database, ExportRequest(functions=functions, tags={"trajkit.run": played[0].run}), tmp_path / "store"

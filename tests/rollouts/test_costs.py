@@ -6,9 +6,9 @@ from trajkit.rollouts.gateway.paid import asked_by, is_here
 from trajkit.rollouts.gateway.venue import Venue
 from trajkit.rollouts.options import Options
 from trajkit.rollouts.plan import Plan
+from trajkit.rollouts.preparation import Session, Sight
 from trajkit.rollouts.running.costs import CHARACTERS_PER_TOKEN, OUTPUT_TOKENS, estimate
 from trajkit.rollouts.running.limits import Prices
-from trajkit.rollouts.running.scout import Sight
 from trajkit.stack.gateway_config import read_config
 from trajkit.stack.local import recipe_config
 
@@ -97,18 +97,20 @@ def test_the_stand_in_costs_nothing_unless_something_else_takes_its_place():
     assert asked_by(recipe_config(), "act", "history", stand_in_is="openai::gpt-x").models == ("agent",)
 
 
-def of(config: Path, *variants: str, n_episodes=None, prices=None, options=None, sights=None, **changes):
-    plan = Plan(**{"env_id": "w", "tasks": ("a", "b"), "variants": variants, "seeds": "0:10", **changes})
-    made = Options(env_id="w", variants=variants, **(options or {}))
-    return estimate(
-        made,
-        plan,
-        sights or (Sight(("r",), 64, 30, 300), Sight(("r",), 128, 30, 600)),
-        plan.n_episodes if n_episodes is None else n_episodes,
-        venue=Venue("here", read_config(config), config, described_by=config),
-        function="act",
-        prices=prices,
-    )
+SIGHT = Sight(("r",), 10, 30, 300)
+
+
+def session(venue=None, function=None, prices=None, sights=(SIGHT,), options=None, **changes) -> Session:
+    plan = Plan(**{"env_id": "w", "tasks": ("a",), "variants": ("v",), "seeds": "0:2", **changes})
+    return Session(Options(env_id="w", **(options or {})), plan, sights, venue, function, prices)
+
+
+def of(config: Path, *variants: str, n_episodes=None, **changes):
+    sights = (Sight(("r",), 64, 30, 300), Sight(("r",), 128, 30, 600))
+    venue = Venue("here", read_config(config), config, described_by=config)
+    shared = {"sights": sights, "tasks": ("a", "b"), "variants": variants, "seeds": "0:10", **changes}
+    made = session(venue, "act", **shared)
+    return estimate(made, made.plan.n_episodes if n_episodes is None else n_episodes)
 
 
 def test_the_most_calls_are_the_step_limits_of_all_episodes(config):
@@ -140,35 +142,21 @@ def test_a_limit_on_money_bounds_the_price(config):
 
 
 def test_a_gateway_of_which_nothing_is_known_may_cost_money():
-    plan = Plan(env_id="w", tasks=("a",), variants=("v",), seeds="0:2")
-    found = estimate(
-        Options(env_id="w", variants=("v",)),
-        plan,
-        (Sight(("r",), 10, 30, 300),),
-        2,
-        venue=Venue("gateway:3000", None),
-        function="act",
-        prices=None,
-    )
+    found = estimate(session(Venue("gateway:3000", None), "act"), 2)
     assert found.models == ("any model of the gateway at gateway:3000",)
     assert found.n_calls == 20
 
 
 def test_scripted_policies_ask_nothing():
-    plan = Plan(env_id="w", tasks=("a",), variants=("expert",), seeds="0:2")
-    options = Options(env_id="w", policy="expert")
-    found = estimate(options, plan, (Sight(("r",), 10, 30, 300),), 2, venue=None, function=None, prices=None)
+    found = estimate(session(options={"policy": "expert"}, variants=("expert",)), 2)
     assert (found.models, found.n_calls) == ((), 0)
 
 
 def test_an_agent_with_a_key_at_hand_may_ask_anything(monkeypatch):
-    plan = Plan(env_id="w", tasks=("a",), variants=("m:A",), seeds="0:2")
-    sights = (Sight(("r",), 10, 30, 300),)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
 
     def models(**options):
-        made = Options(env_id="w", policy="m:A", **options)
-        return estimate(made, plan, sights, 2, venue=None, function=None, prices=None)
+        return estimate(session(options={"policy": "m:A", **options}, variants=("m:A",)), 2)
 
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     assert models().models == ()

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-import importlib.util
 import logging
 import time
-from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
 from tests.matrix import daily
+from tests.rollouts.loopback import Reply, refused, said, serve
 from trajkit.errors import RequestError
 from trajkit.rollouts.endpoints.endpoint import OPENAI_URL, Completed, Endpoint, Refused
-from trajkit.rollouts.endpoints.fault import fault_of_status, said_in
-from trajkit.rollouts.faults import FaultKind, Faulty
+from trajkit.rollouts.faults import FaultKind, Faulty, fault_of_status, said_in
 from trajkit.rollouts.running.calling import Caller
 from trajkit.rollouts.running.limits import Budget, LimitReached, Limits, Prices
 from trajkit.schema import Message, ToolCallBlock, message
-from trajkit.stack import model_server
-
-_spec = importlib.util.spec_from_file_location("loopback", Path(__file__).with_name("loopback.py"))
-assert _spec is not None
-assert _spec.loader is not None
-loopback = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(loopback)
-Reply, said, refused, serve = loopback.Reply, loopback.said, loopback.refused, loopback.serve
 
 KEY = "sk-this-is-the-secret-key"
 PROMPT = [{"role": "system", "content": "Go."}, {"role": "user", "content": "Observation: a wall"}]
@@ -80,14 +70,6 @@ def test_an_answer_is_recorded_with_its_prompt_tokens_time_and_names():
     assert asked.path == "/v1/chat/completions"
     assert asked.body == {"model": "m", "messages": PROMPT, "seed": 11, "temperature": 0.5}
     assert asked.headers["authorization"] == f"Bearer {KEY}"
-
-
-def test_the_projects_own_model_server_answers():
-    with model_server.start() as server:
-        done = ask(f"{server.url}/v1", key=None)
-    assert '"action"' in done.answer.raw
-    assert done.answer.n_input_tokens == 6  # Go . Observation : a wall
-    assert done.answer.extra["system_fingerprint"] == "rule-player-not-a-language-model"
 
 
 def test_tools_and_their_calls_are_kept():
@@ -180,14 +162,11 @@ def test_the_servers_words_are_found_wherever_it_puts_them(body, words):
     "body",
     [
         b"<html>}{ \xff",
-        b"not json",
         b"",
         b"[]",
         {},
         {"choices": []},
-        {"choices": [{}]},
         {"choices": [{"message": "hello"}]},
-        {"choices": [{"message": {"content": 5}}]},
         {"choices": [{"message": {"content": None, "tool_calls": [{"id": "c"}]}}]},
         b'{"choices": [{"message": {"content": "\\ud800"}}]}',
         b'{"choices": [{"message": {"content": "a"}}], "model": "\\ud800"}',

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.matrix import daily
-from trajkit.rollouts.prompts.fitting import fits
+from trajkit.rollouts.prompts.variant import fits
 
 ACTION = {
     "type": "object",

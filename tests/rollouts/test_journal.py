@@ -1,12 +1,10 @@
-import multiprocessing
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from trajkit._core.ids import uuid7
-from trajkit.errors import RolloutError, StoreError
+from trajkit.errors import StoreError
 from trajkit.rollouts.plan import Job, Plan
 from trajkit.rollouts.records.journal import KILLED, Abandoned, find_journal, open_journal, run_folder
 from trajkit.rollouts.records.summary import Score
@@ -98,46 +96,6 @@ def test_a_look_at_a_journal_makes_none(folder):
     with open_journal(plan(), ARGUMENTS) as journal:
         finish(journal, 3)
     assert find_journal(plan(), ARGUMENTS).n_done == 1
-
-
-def test_a_second_process_is_refused_with_the_name_of_the_first(folder):
-    script = (
-        "import sys\n"
-        "from trajkit.errors import RolloutError\n"
-        "from trajkit.rollouts.records.journal import open_journal\n"
-        "from trajkit.rollouts.plan import Plan\n"
-        "plan = Plan(env_id='babyai', tasks=('goto',), variants=('a',), seeds='0:4')\n"
-        "try:\n"
-        f"    with open_journal(plan, {ARGUMENTS!r}):\n"
-        "        print('mine')\n"
-        "except RolloutError as error:\n"
-        "    print(error)\n"
-    )
-
-    def other():
-        return subprocess.run(
-            [sys.executable, "-c", script],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=folder,
-            env={"PYTHONPATH": str(Path(__file__).parents[2])},
-        ).stdout
-
-    with open_journal(plan(), ARGUMENTS):
-        said = other()
-    assert said.startswith(f"process {multiprocessing.current_process().pid} already plays this run")
-    assert "--shard I/N" in said
-    assert other() == "mine\n"
-
-
-def test_the_same_process_cannot_open_it_twice_either():
-    with (
-        open_journal(plan(), ARGUMENTS),
-        pytest.raises(RolloutError, match="already plays this run"),
-        open_journal(plan(), ARGUMENTS),
-    ):
-        pass
 
 
 def test_a_journal_of_a_newer_version_is_refused_and_not_overwritten():

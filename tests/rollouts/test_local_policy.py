@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -119,29 +120,17 @@ def test_the_same_run_seed_plays_the_same_and_another_one_does_not() -> None:
     assert walks(played(options(store=Path("other"), run_seed=1))) != first
 
 
-@pytest.mark.full
-def test_what_was_played_before_is_not_played_again() -> None:
-    whole = walks(played(options()))
-    half = options(store=None, new_run=True, run_seed=0, max_calls=9, concurrency=2)
-    with open_run(prepare(half)) as run:
-        run.play(on_played=lambda one: None)
-        assert run.reached is not None
-        assert 0 < run.n_left < 3
-    rest = options(store=Path("rest"), new_run=False)
-    with open_run(prepare(rest)) as run:
-        assert run.n_before > 0
-    assert walks(played(rest)) == whole
-
-
 def test_trajkits_own_prompt_needs_no_configuration() -> None:
-    asked = options(
-        config_file=None, variants=(), policy_settings={"temperature": "0", "max_new_tokens": "24"}
-    )
-    for one in played(asked):
+    settings = {"temperature": "0", "max_new_tokens": "24"}
+    prices = {"input_price": 0.4, "output_price": 1.6}
+    for one in played(options(config_file=None, variants=(), policy_settings=settings, **prices)):
         for step, prompt in zip(one.steps, one.prompts(), strict=True):
             assert (step.function_name, step.variant_name) == (None, BASE)
             assert prompt is not None
             assert "The actions:\n- turn left" in prompt[0].text
+            usd = (0.4 * (step.n_input_tokens or 0) + 1.6 * (step.n_output_tokens or 0)) / 1e6
+            assert step.cost_usd == pytest.approx(usd)
+            assert usd > 0
             if step.finish_reason == "stop":
                 assert step.action in ACTIONS  # the schema lists them
 
@@ -248,10 +237,6 @@ def test_what_cannot_be_played_is_refused_beforehand(changes: dict[str, Any], wo
 
 
 def test_other_weights_under_the_same_name_are_another_run(tmp_path: Path) -> None:
-    import shutil
-
-    from trajkit._core.samples import model_path
-
     shutil.copytree(model_path(BASE), "mine")
     before = prepare(options(model="mine")).arguments
     assert prepare(options(model="mine")).arguments == before

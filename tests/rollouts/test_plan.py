@@ -10,11 +10,6 @@ def plan(**changes) -> Plan:
     return Plan(**(values | changes))
 
 
-def test_every_variant_plays_every_task_and_seed():
-    assert plan().n_episodes == 8
-    assert len(set(plan().jobs())) == 8
-
-
 def test_the_order_is_random_and_follows_from_the_run_seed():
     def order(run_seed):
         return list(plan(seeds="0:50", run_seed=run_seed).jobs())
@@ -64,7 +59,7 @@ def test_a_shard_that_is_none_is_refused(text):
 
 
 def test_a_plan_is_json_and_back():
-    made = plan(seeds="0:1000:7", shard="2/3")
+    made = plan(seeds="0:1000:7", shard="2/3", decodings=("greedy", "config"))
     assert made.model_dump(mode="json")["seeds"] == "0:1000:7"
     assert made.model_dump(mode="json")["shard"] == "2/3"
     assert Plan.model_validate_json(made.model_dump_json()) == made

@@ -61,11 +61,6 @@ def test_an_expert_without_noise_is_the_expert_and_with_all_noise_random():
     assert actions(NoisyExpert(0, 1.0)) == actions(Random(0))
 
 
-def test_noise_is_a_probability():
-    with pytest.raises(RequestError, match=r"noise 1\.5"):
-        NoisyExpert(0, 1.5)
-
-
 def test_an_environment_without_an_expert_says_so():
     class Mute:
         env_id, task = "mute", "none"

@@ -8,7 +8,14 @@ from trajkit.errors import QueryError
 from trajkit.rollouts.faults import Fault, FaultKind
 from trajkit.rollouts.plan import Job
 from trajkit.rollouts.policies import Answer, Choice
-from trajkit.rollouts.records.record import Played, PlayedStep, outcome_of, step_times, to_episode
+from trajkit.rollouts.records.record import (
+    Played,
+    PlayedStep,
+    outcome_of,
+    step_times,
+    to_episode,
+    with_prompts,
+)
 from trajkit.schema import Message, Outcome, Purpose, Role, ToolCallBlock, ToolResultBlock, message
 from trajkit.sources.tensorzero.export.prompts import Sent
 from trajkit.store.dataset import open_dataset
@@ -123,7 +130,7 @@ def test_prompts_that_are_known_are_kept_once_and_the_database_is_asked_for_the_
         third.inference_id: Sent((SYSTEM,), ({"name": "walk"},)),
         second.inference_id: Sent((message("user", "not this"),), ({"name": "not this"},)),
     }
-    episode = to_episode(played(*steps), exact)
+    episode = with_prompts(to_episode(played(*steps)), exact)
     assert [one.n_prompt_kept for one in episode.steps] == [0, 3, 0, 0]
     assert [one.messages for one in episode.steps] == [opening, (result,), (SYSTEM,), None]
     assert list(episode.prompts()) == [opening, (*opening, asked, result), (SYSTEM,), None]
@@ -194,27 +201,6 @@ def test_an_episode_that_a_fault_ended_has_no_return():
     assert episode.origin["error"] == "timeout: no answer in 180 s"
 
 
-def test_prompts_of_an_agent_that_writes_its_history_into_one_message_stand_alone():
-    first, second = answer(), answer()
-    prompts = {
-        first.inference_id: Sent((SYSTEM, message("user", "1"))),
-        second.inference_id: Sent((SYSTEM, message("user", "1 2"))),
-    }
-    episode = to_episode(played(step(answer=first), step(answer=second)), prompts)
-    assert [one.n_prompt_kept for one in episode.steps] == [0, 0]
-    assert list(episode.prompts()) == [sent.messages for sent in prompts.values()]
-
-
-def test_prompts_of_a_growing_conversation_are_kept_once():
-    first, second = answer("a"), answer("b")
-    opening = (SYSTEM, message("user", "1"))
-    prompts = {first.inference_id: Sent(opening)}
-    prompts[second.inference_id] = Sent((*opening, message("assistant", "a"), message("user", "2")))
-    episode = to_episode(played(step(answer=first), step(answer=second)), prompts)
-    assert [one.n_prompt_kept for one in episode.steps] == [0, 3]
-    assert list(episode.prompts()) == [sent.messages for sent in prompts.values()]
-
-
 def test_an_input_that_says_the_prompt_once_more_is_null_as_in_an_export():
     said = [{"role": "user", "content": [{"type": "text", "text": "1"}]}]
     inputs = (
@@ -226,17 +212,17 @@ def test_an_input_that_says_the_prompt_once_more_is_null_as_in_an_export():
     answers = [answer(input=one) for one in inputs]
     sent = Sent((SYSTEM, message("user", "1")))
     steps = [step(answer=one) for one in answers]
-    episode = to_episode(played(*steps), {one.inference_id: sent for one in answers})
+    episode = with_prompts(to_episode(played(*steps)), {one.inference_id: sent for one in answers})
     assert [one.input for one in episode.steps] == [None, *inputs[1:]]
     # where the prompt is not known, the input is all there is
-    unknown = to_episode(played(*steps), {})
+    unknown = to_episode(played(*steps))
     assert [one.input for one in unknown.steps] == list(inputs)
 
 
 def test_a_prompt_that_was_not_found_stays_unknown():
     first, second = answer(), answer()
     prompts = {second.inference_id: Sent((SYSTEM, message("user", "2")))}
-    episode = to_episode(played(step(answer=first), step(answer=second)), prompts)
+    episode = with_prompts(to_episode(played(step(answer=first), step(answer=second))), prompts)
     assert list(episode.prompts()) == [None, (SYSTEM, message("user", "2"))]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.viewer.api.conftest import Client
-from trajkit.rollouts.records.record import to_episode
+from trajkit.rollouts.records.record import to_episode, with_prompts
 from trajkit.schema import Episode, Purpose, single_precision
 from trajkit.sources.request import ExportRequest, MetricCondition
 from trajkit.sources.tensorzero.connect.database import open_database
@@ -94,7 +94,7 @@ def test_the_prompt_of_the_export_is_the_one_that_a_rollout_reads_back(
 ) -> None:
     one = max(everything.played, key=lambda played: len(played.steps))
     prompts = rendered_prompts(url, [step.choice.answer.inference_id for step in one.steps])
-    recorded = to_episode(one, prompts)
+    recorded = with_prompts(to_episode(one), prompts)
     assert list(recorded.prompts()) == list(exported[one.episode_id].prompts())
     assert recorded.total_reward == pytest.approx(
         exported[one.episode_id].metrics["episode_return"], rel=1e-6

@@ -2,7 +2,7 @@ import pytest
 
 from trajkit.environments import environment_info
 from trajkit.errors import RolloutError
-from trajkit.rollouts.running.scout import Sight, all_metrics, look
+from trajkit.rollouts.preparation import Sight, all_metrics, look
 
 
 def test_a_look_tells_what_an_episode_will_measure_and_how_long_it_may_last():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from hypothesis import strategies as st
 
 from trajkit.schema import Episode, Feedback, FeedbackKind, Message, Transition, message
@@ -13,35 +12,21 @@ from trajkit.schema import Episode, Feedback, FeedbackKind, Message, Transition,
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def _transition(step_index: int = 0, **given: Any) -> Transition:
+def say(text: str, role: str = "user") -> Message:
+    return message(role, text)
+
+
+def transition(step_index: int = 0, **given: Any) -> Transition:
     return Transition(step_index=step_index, **given)
 
 
-def _episode(*steps: Transition, **given: Any) -> Episode:
+def episode(*steps: Transition, **given: Any) -> Episode:
     return Episode(**{"episode_id": "e", "source": "test", "steps": steps, **given})
 
 
-def _feedback(**given: Any) -> Feedback:
+def feedback(**given: Any) -> Feedback:
     defaults = {"feedback_id": "f", "episode_id": "e", "kind": "float", "metric_name": "m", "value": 0.7}
     return Feedback(**{**defaults, "created_at": NOON, **given})
-
-
-@pytest.fixture(scope="session")
-def transition():
-    """A transition; every field but `step_index` is left at its default unless given."""
-    return _transition
-
-
-@pytest.fixture(scope="session")
-def episode():
-    """An episode of these transitions."""
-    return _episode
-
-
-@pytest.fixture(scope="session")
-def feedback():
-    """A float on episode `e`."""
-    return _feedback
 
 
 _TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
@@ -95,19 +80,7 @@ def episodes(draw: st.DrawFn) -> Episode:
         )
         n_available = 0 if messages is None else n_kept + len(messages) + (completion is not None)
     given = [
-        _feedback(feedback_id=f"f{i}", kind=draw(st.sampled_from(FeedbackKind)), value=draw(_JSON))
+        feedback(feedback_id=f"f{i}", kind=draw(st.sampled_from(FeedbackKind)), value=draw(_JSON))
         for i in range(draw(st.integers(0, 2)))
     ]
-    return _episode(*steps, tags=draw(st.dictionaries(_TEXT, _TEXT, max_size=2)), feedback=tuple(given))
-
-
-@pytest.fixture(scope="session")
-def whole_episodes():
-    """The strategy of whole episodes."""
-    return episodes()
-
-
-@pytest.fixture(scope="session")
-def say():
-    """A user message of one text."""
-    return lambda text, role="user": message(role, text)
+    return episode(*steps, tags=draw(st.dictionaries(_TEXT, _TEXT, max_size=2)), feedback=tuple(given))

@@ -5,32 +5,33 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from pydantic import ValidationError
 
+from tests.schema.conftest import episode, say, transition
 from trajkit.schema import Manifest, Message, Metric, Model
 
 
-def test_a_noun_cannot_be_changed(transition):
+def test_a_noun_cannot_be_changed():
     with pytest.raises(ValidationError, match="frozen"):
         transition().reward = 1.0
 
 
-def test_an_unknown_field_is_refused_by_name(episode):
+def test_an_unknown_field_is_refused_by_name():
     with pytest.raises(ValidationError, match=r"reward\n.*Extra inputs are not permitted"):
         episode(reward=1.0)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("field", ["reward", "latency_s", "loss_weight", "cost_usd"])
-def test_nan_and_infinity_are_refused_with_the_field_named(transition, field, value):
+def test_nan_and_infinity_are_refused_with_the_field_named(field, value):
     with pytest.raises(ValidationError, match=field):
         transition(**{field: value})
 
 
-def test_nan_is_refused_deep_inside_free_form_values(transition):
+def test_nan_is_refused_deep_inside_free_form_values():
     with pytest.raises(ValidationError, match=r"input\.dict\.a\.list\.1\.dict\.b"):
         transition(input={"a": [1, {"b": float("nan")}]})
 
 
-def test_half_of_a_surrogate_pair_is_refused_wherever_text_is(transition, say):
+def test_half_of_a_surrogate_pair_is_refused_wherever_text_is():
     with pytest.raises(ValidationError, match=r"observation\n.*surrogate pair at character 1"):
         transition(observation="a\ud800")
     with pytest.raises(ValidationError, match="surrogate"):
@@ -39,7 +40,7 @@ def test_half_of_a_surrogate_pair_is_refused_wherever_text_is(transition, say):
         say("\ud83d")
 
 
-def test_a_time_without_an_offset_is_refused_and_others_become_utc(transition):
+def test_a_time_without_an_offset_is_refused_and_others_become_utc():
     with pytest.raises(ValidationError, match="started_at"):
         transition(started_at=datetime(2026, 1, 1))  # noqa: DTZ001
     offset = timezone(timedelta(hours=2))

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import importlib.util
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 import clickhouse_connect
 import pytest
 
+from tests.sources import generated
+from tests.sources import postgres_server as postgres
+from tests.sources.row_database import BASE_MS, row_id, spelled
 from trajkit.schema import Episode
+from trajkit.sources.access import Access
 from trajkit.sources.request import ExportRequest, MetricCondition, Tally
 from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
 from trajkit.sources.tensorzero.connect.database import open_database
@@ -28,7 +30,6 @@ from trajkit.stack.gateway_config import prepare_config
 from trajkit.store.dataset import open_dataset
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "babyai" / "tensorzero.toml"
-BASE_MS = 1_780_000_000_000
 READER = User("reader", "only looks", is_readonly=True)
 TABLES = (
     "ChatInference",
@@ -68,8 +69,7 @@ class Rows:
 
     def id(self, *, at_ms: int | None = None) -> str:
         number = next(self._n)
-        hexed = f"{BASE_MS + number * 1000 if at_ms is None else at_ms:012x}"
-        return f"{hexed[:8]}-{hexed[8:]}-7{number % 4096:03x}-8000-{number:012x}"
+        return row_id(number, at_ms=BASE_MS + number * 1000 if at_ms is None else at_ms)
 
     def insert(self, table: str, **row: Any) -> None:
         self.waiting.setdefault(self, []).append((table, row))
@@ -87,6 +87,7 @@ class Rows:
         inference_id: str | None = None,
         calls: int = 1,
         input: dict[str, Any] | None = None,
+        **row: Any,
     ) -> str:
         inference_id = inference_id or self.id()
         if parsed is ...:
@@ -98,14 +99,15 @@ class Rows:
             function_name=function,
             variant_name=variant,
             episode_id=episode_id,
-            input=_json(
+            input=spelled(
                 input or {"system": {"mission": "m"}, "messages": [{"role": "user", "content": [user]}]}
             ),
-            output=_json({"raw": raw, "parsed": parsed}),
+            output=spelled({"raw": raw, "parsed": parsed}),
             output_schema="{}",
-            inference_params="{}",
+            inference_params='{"chat_completion":{}}',
             processing_time_ms=20,
             tags=tags or {},
+            **row,
         )
         for _ in range(calls):
             self.call(inference_id, user=f"Observation:\n{observation}", text=raw)
@@ -128,8 +130,8 @@ class Rows:
                 "input_tokens": 11,
                 "output_tokens": 7,
                 "system": system,
-                "input_messages": _json(messages),
-                "output": _json([{"type": "text", "text": text}]),
+                "input_messages": spelled(messages),
+                "output": spelled([{"type": "text", "text": text}]),
                 "finish_reason": "stop",
             }
             | row,
@@ -137,7 +139,14 @@ class Rows:
         return call_id
 
     def chat_step(
-        self, episode_id: str, *, output: list[Any], prompt: list[Any], tool_params: Any = "", **row: Any
+        self,
+        episode_id: str,
+        *,
+        output: list[Any],
+        prompt: Sequence[Any] = (),
+        tool_params: Any = "",
+        calls: int = 1,
+        **row: Any,
     ) -> str:
         inference_id = self.id()
         self.insert(
@@ -147,15 +156,16 @@ class Rows:
                 "function_name": "talk",
                 "variant_name": "plain",
                 "episode_id": episode_id,
-                "input": _json({"messages": prompt}),
-                "output": _json(output),
-                "tool_params": _json(tool_params) if tool_params else "",
-                "inference_params": "{}",
+                "input": spelled({"messages": prompt}),
+                "output": spelled(output),
+                "tool_params": spelled(tool_params) if tool_params else "",
+                "inference_params": '{"chat_completion":{}}',
                 "tags": {},
             }
             | row,
         )
-        self.call(inference_id, user="", text=None, system=None, input_messages=_json(prompt))
+        for _ in range(calls):
+            self.call(inference_id, user="", text=None, system=None, input_messages=spelled(prompt))
         return inference_id
 
     def float(self, target: str, value: float, *, metric: str = "episode_return", **row: Any) -> str:
@@ -172,6 +182,14 @@ class Rows:
             "BooleanMetricFeedback",
             **{"id": self.id(), "target_id": target, "metric_name": metric, "value": value, "tags": {}} | row,
         )
+
+    def comment(self, episode_id: str, value: str, **row: Any) -> None:
+        known = {"id": self.id(), "target_id": episode_id, "target_type": "episode", "value": value}
+        self.insert("CommentFeedback", **known | row)
+
+    def demonstration(self, inference_id: str, value: Any) -> None:
+        text = value if isinstance(value, str) else spelled(value)
+        self.insert("DemonstrationFeedback", id=self.id(), inference_id=inference_id, value=text)
 
     def copy(self, episode_id: str, n_copies: int, *, input_sql: str = "input") -> None:
         """Insert each JSON step of an episode `n_copies` more times, with ids of their own."""
@@ -192,10 +210,6 @@ class Rows:
         if value is not None:
             self.float(episode_id, value)
         return episode_id
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _literal(value: Any) -> str:
@@ -281,30 +295,8 @@ def rows(url: str, writing_client: Any) -> Iterator[Rows]:
     Rows.waiting.pop(made, None)
 
 
-def _module(name: str) -> ModuleType:
-    """A module beside this file."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="session")
-def beside() -> Callable[[str], ModuleType]:
-    """Gives a module of this folder by its name."""
-    return _module
-
-
-@pytest.fixture(scope="session")
-def generated() -> ModuleType:
-    """`generated.py`: one set of rows for every database."""
-    return _module("generated")
-
-
-@pytest.fixture(scope="session")
-def clickhouse_of(server: Server, writing_client: Any, generated: ModuleType) -> Callable[[str, Any], str]:
+def clickhouse_of(server: Server, writing_client: Any) -> Callable[[str, Any], str]:
     """Make a database of a name in ClickHouse and fill it with generated rows; gives the reader's URL."""
     # a copy of TensorZero's tables takes the server a tenth of the time that its migrations take
     writing_client.command("BACKUP DATABASE tensorzero TO Memory('empty') SETTINGS structure_only = 1")
@@ -322,7 +314,7 @@ def clickhouse_of(server: Server, writing_client: Any, generated: ModuleType) ->
 
 @pytest.fixture(scope="session")
 def rows_of(
-    server: Server, clickhouse_of: Callable[[str, Any], str], generated: ModuleType
+    server: Server, clickhouse_of: Callable[[str, Any], str]
 ) -> Iterator[Callable[[str], tuple[Rows, str]]]:
     """Make a database of a name in ClickHouse; gives what writes rows into it, and the reader's URL."""
     with contextlib.ExitStack() as stack:
@@ -337,15 +329,14 @@ def rows_of(
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Any]:
     """A real Postgres (`postgres_server.py`)."""
-    module = _module("postgres_server")
-    if module.find_programs() is None:
+    if postgres.find_programs() is None:
         pytest.skip("no programs of Postgres: `make system` installs them (Debian's package postgresql)")
-    with module.running() as running:
+    with postgres.running() as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def postgres_of(postgres_server: Any, generated: ModuleType) -> Callable[[str, Any], str]:
+def postgres_of(postgres_server: Any) -> Callable[[str, Any], str]:
     """Make a database of a name in Postgres and fill it with generated rows; gives the reader's URL."""
 
     def made(name: str, data: Any) -> str:
@@ -358,7 +349,7 @@ def postgres_of(postgres_server: Any, generated: ModuleType) -> Callable[[str, A
 
 
 @pytest.fixture(scope="session")
-def shared_data(generated: ModuleType) -> Any:
+def shared_data() -> Any:
     """Rows of every shape, for tests that only read them."""
     return generated.generated(seed=5, n_episodes=104)
 
@@ -375,6 +366,31 @@ def shared_postgres(postgres_of: Callable[[str, Any], str], shared_data: Any) ->
     return postgres_of("shared", shared_data)
 
 
+def exported(source: Any, goal: Path | None, access: Access | None = None, **options: Any) -> Any:
+    """Export from a database, or from the one at a URL, and close it; the tally and the manifest."""
+    database = open_database(source, access or Access()) if isinstance(source, str) else source
+    with contextlib.closing(database):
+        return export(database, ExportRequest(**options), goal)
+
+
+def left(tally: Tally) -> dict[str, tuple[int, int]]:
+    """By reason the episodes and the steps that left."""
+    return {entry.reason: (entry.n_episodes, entry.n_steps) for entry in tally.left}
+
+
+def masked(tally: Tally) -> dict[str, int]:
+    """By reason the steps that are only context."""
+    return {entry.reason: entry.n_steps for entry in tally.masked}
+
+
+@pytest.fixture
+def folder(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder whose environment names the database."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", url)
+    return tmp_path
+
+
 Exporter = Callable[..., tuple[Tally, dict[str, Episode]]]
 
 
@@ -383,13 +399,9 @@ def run(url: str, tmp_path: Path) -> Exporter:
     """Export with these options; give the tally and the episodes by id."""
     numbers = itertools.count()
 
-    def exported(*conditions: MetricCondition, **options: Any) -> tuple[Tally, dict[str, Episode]]:
+    def run(*conditions: MetricCondition, **options: Any) -> tuple[Tally, dict[str, Episode]]:
         goal = tmp_path / f"store-{next(numbers)}"
-        database = open_database(url)
-        try:
-            tally, _ = export(database, ExportRequest(metrics=conditions, **options), goal)
-        finally:
-            database.close()
+        tally, _ = exported(url, goal, metrics=conditions, **options)
         return tally, {episode.episode_id: episode for episode in open_dataset(goal)}
 
-    return exported
+    return run

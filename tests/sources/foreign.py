@@ -179,6 +179,7 @@ def answering(answer: Callable[[str, str, str], tuple[int, str]]) -> Iterator[st
             data = text.encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
+            self.send_header("Retry-After", "0")  # where it is busy
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

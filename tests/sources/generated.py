@@ -15,7 +15,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-Row = dict[str, Any]
+from tests.sources.row_database import Row, spelled
+from trajkit.sources.tensorzero.connect.clickhouse.dialect import ClickHouse
+from trajkit.sources.tensorzero.connect.postgres.dialect import Postgres
 
 BASE_MS = 1_772_000_000_000  # 2026-02-25: partitions of two months are crossed when the set is large
 EPISODE_GAP_MS = 3_600_000
@@ -81,11 +83,6 @@ class Data:
 def generated(seed: int = 0, n_episodes: int = 60) -> Data:
     """Make the rows of `n_episodes`, with every shape among them from about 40 episodes on."""
     return _Maker(seed).data(n_episodes)
-
-
-def spelled(value: Any) -> str:
-    """JSON as the gateway writes it into ClickHouse."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def config_of(description: str) -> str:
@@ -460,13 +457,6 @@ def _said(role: str, content: list[Row]) -> Row:
 
 # -- ClickHouse ----------------------------------------------------------------------------------------------
 
-_CLICKHOUSE_FEEDBACK = {
-    "float": "FloatMetricFeedback",
-    "boolean": "BooleanMetricFeedback",
-    "comment": "CommentFeedback",
-    "demonstration": "DemonstrationFeedback",
-}
-
 
 def fill_clickhouse(client: Any, data: Data) -> None:
     """Insert the rows into a database with TensorZero's schema, as the gateway spells them there.
@@ -479,9 +469,9 @@ def fill_clickhouse(client: Any, data: Data) -> None:
         rows = [row for row in data.inferences if row["function_type"] == kind]
         _insert(client, table, [_clickhouse_inference(row) for row in rows])
     _insert(client, "ModelInference", [_clickhouse_call(row) for row in data.model_inferences])
-    for kind, table in _CLICKHOUSE_FEEDBACK.items():
+    for kind in ("float", "boolean", "comment", "demonstration"):
         rows = [_clickhouse_feedback(row) for row in data.feedback if row["kind"] == kind]
-        _insert(client, table, rows)
+        _insert(client, ClickHouse.stored[f"{kind}_feedback"].name, rows)
     snapshots = [
         {**row, "hash": int(row["hash"], 16), "tensorzero_version": "2026.6.0"} for row in data.snapshots
     ]
@@ -500,15 +490,7 @@ def _hash(row: Row) -> int:
 
 
 def _clickhouse_inference(row: Row) -> Row:
-    shared = (
-        "id",
-        "function_name",
-        "variant_name",
-        "episode_id",
-        "processing_time_ms",
-        "tags",
-        "ttft_ms",
-    )
+    shared = ("id", "function_name", "variant_name", "episode_id", "processing_time_ms", "tags", "ttft_ms")
     found = {name: row[name] for name in shared}
     found |= {name: spelled(row[name]) for name in ("input", "output", "inference_params", "extra_body")}
     found["snapshot_hash"] = _hash(row)
@@ -594,12 +576,10 @@ def fill_postgres(connection: Any, data: Data) -> None:
         tables.setdefault("model_inferences", []).append(_postgres(row, without=payload))
         tables.setdefault("model_inference_data", []).append({"id": row["id"], **_created(row), **payload})
     for row in data.feedback:
-        table = "demonstration_feedback" if row["kind"] == "demonstration" else f"{row['kind']}_feedback"
-        table = f"{row['kind']}_metric_feedback" if row["kind"] in ("float", "boolean") else table
         found = _postgres(row)
         if row["kind"] == "demonstration":
             found["inference_id"] = found.pop("target_id")
-        tables.setdefault(table, []).append(found)
+        tables.setdefault(Postgres.stored[f"{row['kind']}_feedback"].name, []).append(found)
     for row in data.snapshots:
         found = {**row, "hash": f"\\x{row['hash']}", "tensorzero_version": "2026.6.0", "tags": {}}
         tables.setdefault("config_snapshots", []).append(found)

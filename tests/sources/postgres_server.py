@@ -1,6 +1,6 @@
 """A real Postgres on a free loopback port, of the programs that the system has; gone at the end.
 
-Import it by path. The server refuses to run as root: a root session starts it as `nobody`.
+The server refuses to run as root: a root session starts it as `nobody`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 SCHEMA = Path(__file__).with_name("postgres_schema.sql")
@@ -35,32 +35,26 @@ def find_programs() -> Path | None:
     return Path(found).resolve().parent if found else None
 
 
-class Address(NamedTuple):
-    """Where the server listens."""
-
-    port: int
-
-    def url(self, database: str, *, is_owner: bool = False) -> str:
-        """A URL with user and password, everything in it quoted."""
-        user, password = (OWNER, OWNER_PASSWORD) if is_owner else (READER, READER_PASSWORD)
-        return f"postgresql://{quote(user)}:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
-
-
 class Server:
     """A running server.
 
     Args:
-        address: Where it listens.
+        port: Where it listens.
         programs: Its programs.
         process: The server itself.
         log: What it says, every statement among it.
     """
 
-    def __init__(self, address: Address, programs: Path, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.address = address
+    def __init__(self, port: int, programs: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.port = port
         self.process = process
         self._programs = programs
         self._log = log
+
+    def url(self, database: str, *, is_owner: bool = False) -> str:
+        """A URL with user and password, everything in it quoted."""
+        user, password = (OWNER, OWNER_PASSWORD) if is_owner else (READER, READER_PASSWORD)
+        return f"postgresql://{quote(user)}:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
 
     def log(self) -> str:
         """What it has said so far."""
@@ -69,7 +63,14 @@ class Server:
     def run(self, sql: str, database: str = "postgres") -> str:
         """Run SQL as the owner; what it answered, one row a line."""
         done = subprocess.run(
-            [self._programs / "psql", "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", self._dsn(database)],
+            [
+                self._programs / "psql",
+                "-XqAt",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-d",
+                self.url(database, is_owner=True),
+            ],
             input=sql,
             capture_output=True,
             text=True,
@@ -93,16 +94,13 @@ class Server:
             f" GRANT SELECT ON ALL TABLES IN SCHEMA tensorzero TO {READER};",
             name,
         )
-        return self.address.url(name)
+        return self.url(name)
 
     def connect(self, database: str) -> Any:
         """A DB-API connection as the owner."""
         from adbc_driver_postgresql import dbapi
 
-        return dbapi.connect(self.address.url(database, is_owner=True))
-
-    def _dsn(self, database: str) -> str:
-        return self.address.url(database, is_owner=True)
+        return dbapi.connect(self.url(database, is_owner=True))
 
 
 @contextlib.contextmanager
@@ -152,7 +150,7 @@ def _started(programs: Path, folder: Path, user: str | None, more: dict[str, str
     with log.open("wb") as stream:
         process = subprocess.Popen(command, user=user, cwd=folder, stdout=stream, stderr=stream)
     try:
-        server = Server(Address(port), programs, process, log)
+        server = Server(port, programs, process, log)
         _wait(server)
         yield server
     finally:
@@ -172,7 +170,7 @@ def _tls_settings(folder: Path, user: str | None, files: tuple[Path, Path]) -> d
 
 
 def _wait(server: Server) -> None:
-    ready = [server._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(server.address.port)]
+    ready = [server._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(server.port)]
     until = time.monotonic() + _START_S
     while subprocess.run(ready, check=False).returncode != 0:
         assert server.process.poll() is None, server.log()

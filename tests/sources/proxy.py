@@ -1,20 +1,66 @@
-"""A TCP proxy on loopback that breaks off, stalls or speaks TLS, as a test tells it. Import it by path."""
+"""A TCP proxy on loopback that breaks off, stalls or speaks TLS, as a test tells it."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import select
+import shutil
+import signal
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
+from pathlib import Path
 from typing import NamedTuple, Self
+
+import pytest
 
 HOST = "127.0.0.1"
 _BLOCK = 16_384
+
+
+def certificate(folder: Path, name: str, alternative: str = "IP:127.0.0.1") -> tuple[Path, Path]:
+    """A certificate that signs itself, by default for loopback, and its key."""
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("there is no openssl to make a certificate with: apt install openssl")
+    files = folder / f"{name}.pem", folder / f"{name}.key"
+    options = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
+    options += ["-addext", f"subjectAltName={alternative}", "-addext", "basicConstraints=critical,CA:TRUE"]
+    made = [program, "req", *options, "-out", str(files[0]), "-keyout", str(files[1])]
+    subprocess.run(made, check=True, capture_output=True)
+    return files
+
+
+def stopped_by_ctrl_c(proxy: Proxy, url: str, folder: Path) -> str:
+    """Begin an export into a folder, and send it Ctrl-C once the proxy has stalled; gives what it said."""
+    command = [sys.executable, "-m", "trajkit", "export", "--source", url, "-o", "s"]
+    process = subprocess.Popen(
+        [*command, "--metric", "episode_return"],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    try:
+        until = time.monotonic() + 60
+        while not proxy.n_faults and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        assert proxy.n_faults == 1
+        time.sleep(1)  # what comes before the silence is read
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, said
+    assert list(folder.iterdir()) == []
+    return said
 
 
 class Fault(NamedTuple):
@@ -73,9 +119,7 @@ class Proxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._listener.close()
         with self._lock:

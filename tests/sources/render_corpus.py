@@ -1,4 +1,4 @@
-"""Templates and values that show how a template engine prints, compares and fails. Import it by path."""
+"""Templates and values that show how a template engine prints, compares and fails."""
 
 from __future__ import annotations
 
@@ -199,22 +199,8 @@ FOREIGN = [
 ]
 TEMPLATES = [*PRINTING, *ASKING, *LOOKING_UP, *LISTS, *TEXT, *NUMBERS, *CONTROL, *MISSING, *FOREIGN]
 
-ESCAPED = {
-    ending: ["{{ x }}", "{{ x|safe }}{{ x|escape }}", "{{ x|tojson }}", "{{ [x] }}"]
-    for ending in (
-        "html",
-        "htm",
-        "xml",
-        "json",
-        "json5",
-        "js",
-        "yaml",
-        "html.j2",
-        "json.jinja",
-        "txt",
-        "minijinja",
-    )
-}
+_ENDINGS = ("html", "htm", "xml", "json", "json5", "js", "yaml", "html.j2", "json.jinja", "txt", "minijinja")
+ESCAPED = {key: ["{{ x }}", "{{ x|safe }}{{ x|escape }}", "{{ x|tojson }}", "{{ [x] }}"] for key in _ENDINGS}
 """Templates whose file name says how values are escaped."""
 
 PARTS = {
@@ -311,27 +297,7 @@ MANY = [
 ]
 """Templates that show all of a value."""
 
-_PIECES = [
-    "a",
-    "é",
-    "漢",
-    "😀",
-    '"',
-    "'",
-    "\\",
-    "\n",
-    "\t",
-    "\x02",
-    "<",
-    "&",
-    "/",
-    "{{",
-    "%}",
-    " ",
-    "0",
-    "\u2028",
-    "\x7f",
-]
+_PIECES = [*"aé漢😀\"'\\\n\t\x02<&/ 0\u2028\x7f", "{{", "%}"]
 
 
 def any_value(chosen: random.Random, depth: int = 3) -> Any:

@@ -1,28 +1,15 @@
-"""A real gateway in this process, and a model server that keeps what it is sent. Import it by path."""
+"""A real gateway in this process, and a model server that keeps what it is sent."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import tensorzero
 
-
-def by_path(path: Path) -> ModuleType:
-    """A module of the tests."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-loopback = by_path(Path(__file__).parents[1] / "rollouts" / "loopback.py")
+from tests.rollouts import loopback
 
 _CONFIG = """\
 [gateway]

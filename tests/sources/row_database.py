@@ -87,17 +87,10 @@ class RowDatabase:
         rows = [known | row | {"slot": slot_of(row["episode_id"])} for row in self._inferences]
         return batches(tables.INDEX, rows)
 
-    def tag_values(self, request: ExportRequest, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _nothing(self, *_: object) -> Iterator[pa.RecordBatch]:
         return iter(())
 
-    def measured(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
-    def abandoned(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
-    def eval_targets(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        return iter(())
+    tag_values = measured = abandoned = eval_targets = new_feedback = tasks = _nothing
 
     def demonstrated(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         ids = {row["target_id"] for row in self._feedback if row["kind"] == "demonstration"}
@@ -135,15 +128,9 @@ class RowDatabase:
     def feedback(self, episode_ids: pa.Table | None, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         return batches(tables.FEEDBACK, self._feedback)
 
-    def new_feedback(self, since: datetime, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def snapshots(self) -> Iterator[pa.RecordBatch]:
         self.n_snapshots_read += 1
         return batches(tables.SNAPSHOTS, self._snapshots)
-
-    def tasks(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
 
 
 def batches(schema: pa.Schema, rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:

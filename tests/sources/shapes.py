@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,21 +78,3 @@ def plain(message: Message | None) -> list[dict[str, Any]]:
     """The blocks of a message as JSON, without what is null."""
     assert message is not None
     return [block.model_dump(mode="json", exclude_none=True) for block in message.content]
-
-
-def prompt_blocks(content: Any, **options: Any) -> list[dict[str, Any]]:
-    """What a step's prompt of one message of this stored content becomes."""
-    steps = Steps()
-    steps.json(messages=[{"role": "user", "content": content}])
-    _, (step,) = steps.export(**options)
-    assert step.messages is not None
-    (message,) = step.messages
-    return plain(message)
-
-
-def answer_blocks(output: Sequence[Any]) -> list[dict[str, Any]]:
-    """What a chat function's stored output becomes."""
-    steps = Steps()
-    steps.chat(list(output))
-    _, (step,) = steps.export()
-    return plain(step.completion)

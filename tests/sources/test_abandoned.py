@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.sources.conftest import left
 from trajkit.errors import NothingMatched
 from trajkit.sources.local import export_store
 from trajkit.sources.request import ExportRequest, MetricCondition
@@ -17,18 +18,7 @@ RETURN = MetricCondition(name="episode_return")
 
 def abandon(rows: Any, episode_id: str, reason: str) -> None:
     """As a rollout says it."""
-    rows.insert(
-        "CommentFeedback",
-        id=rows.id(),
-        target_id=episode_id,
-        target_type="episode",
-        value=f"abandoned: {reason}",
-        tags={"trajkit.abandoned": reason, "trajkit.run": "r"},
-    )
-
-
-def left(tally: Any) -> dict[str, tuple[int, int]]:
-    return {entry.reason: (entry.n_episodes, entry.n_steps) for entry in tally.left}
+    rows.comment(episode_id, f"abandoned: {reason}", tags={"trajkit.abandoned": reason, "trajkit.run": "r"})
 
 
 def test_abandoned_episodes_are_left_out_and_counted_by_their_reason(rows: Any, run: Any) -> None:
@@ -36,14 +26,7 @@ def test_abandoned_episodes_are_left_out_and_counted_by_their_reason(rows: Any, 
     for reason in ("killed", "killed", "server error"):
         abandon(rows, rows.episode(None), reason)
     commented = rows.episode(0.9)  # another comment abandons nothing
-    rows.insert(
-        "CommentFeedback",
-        id=rows.id(),
-        target_id=commented,
-        target_type="episode",
-        value="abandoned: by me",
-        tags={"trajkit.run": "r"},
-    )
+    rows.comment(commented, "abandoned: by me", tags={"trajkit.run": "r"})
     tally, episodes = run()
     assert set(episodes) == {whole, commented}
     assert left(tally) == {"abandoned: killed": (2, 4), "abandoned: server error": (1, 2)}

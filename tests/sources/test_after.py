@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import time
@@ -13,40 +12,32 @@ from typing import Any
 
 import pytest
 
+from tests.sources.conftest import exported, left
+from tests.sources.row_database import BASE_MS
 from trajkit.cli.main import run as run_command
 from trajkit.curation.merge import merge
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.schema import Manifest
 from trajkit.sources.choose import UNCHANGED
-from trajkit.sources.request import ExportRequest, MetricCondition, Tally
-from trajkit.sources.tensorzero.connect.database import open_database
+from trajkit.sources.request import MetricCondition, Tally
 from trajkit.sources.tensorzero.export.after import earlier
-from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store
 
-BASE_MS = 1_780_000_000_000
 HOUR_MS = 3_600_000
 AT = datetime.fromtimestamp((BASE_MS + 24 * HOUR_MS) / 1000, tz=UTC)
 """Until when the first export reads: a day after the rows of the tests begin."""
 
 
 @pytest.fixture
-def exported(url: str, tmp_path: Path) -> Callable[..., tuple[Path, Tally, Manifest]]:
+def run(url: str, tmp_path: Path) -> Callable[..., tuple[Path, Tally, Manifest]]:
     numbers = itertools.count()
 
     def run(*metrics: MetricCondition, **options: Any) -> tuple[Path, Tally, Manifest]:
         goal = tmp_path / f"store-{next(numbers)}"
-        with contextlib.closing(open_database(url)) as database:
-            tally, manifest = export(database, ExportRequest(metrics=metrics, **options), goal)
-        assert manifest is not None
-        return goal, tally, manifest
+        return goal, *exported(url, goal, metrics=metrics, **options)
 
     return run
-
-
-def left(tally: Tally) -> dict[str, int]:
-    return {each.reason: each.n_episodes for each in tally.left}
 
 
 def ids(store: Path) -> set[str]:
@@ -62,19 +53,19 @@ _numbers = itertools.count()
 
 
 @pytest.mark.full
-def test_only_what_is_new_or_scored_anew_or_went_on_comes(rows: Any, exported: Any) -> None:
+def test_only_what_is_new_or_scored_anew_or_went_on_comes(rows: Any, run: Any) -> None:
     same, scored, went_on = rows.episode(0.1), rows.episode(0.1), rows.episode(0.1)
     step_scored = rows.id()
     step = rows.json_step(step_scored)
-    first, _, _ = exported(as_of=AT)
+    first, _, _ = run(as_of=AT)
     rows.float(scored, 0.9, id=late(rows))
     rows.float(step, 0.5, metric="step_score", id=late(rows))
     rows.json_step(went_on, inference_id=late(rows))
     new = rows.id()
     rows.json_step(new, inference_id=late(rows))
-    store, tally, manifest = exported(after=earlier(str(first)))
+    store, tally, manifest = run(after=earlier(str(first)))
     assert ids(store) == {scored, step_scored, went_on, new}
-    assert left(tally) == {UNCHANGED: 1}
+    assert left(tally) == {UNCHANGED: (1, 2)}
     assert tally.since is not None
     assert tally.since.model_dump() == {
         "n_episodes_new": 1,
@@ -91,63 +82,51 @@ def test_only_what_is_new_or_scored_anew_or_went_on_comes(rows: Any, exported: A
     assert same not in found
 
 
-def test_the_store_and_what_came_after_are_the_whole(rows: Any, exported: Any, tmp_path: Path) -> None:
+def test_the_store_and_what_came_after_are_the_whole(rows: Any, run: Any, tmp_path: Path) -> None:
     for number in range(6):
         rows.episode(number / 10)
     scored = rows.episode(0.1)
-    first, _, _ = exported(as_of=AT)
+    first, _, _ = run(as_of=AT)
     rows.float(scored, 0.9, id=late(rows))
     rows.json_step(rows.id(), inference_id=late(rows))
-    second, _, _ = exported(after=earlier(str(first)))
+    second, _, _ = run(after=earlier(str(first)))
     merged = merge([first, second], tmp_path / "merged", prefer="last").manifest
-    _, _, whole = exported()
+    _, _, whole = run()
     assert merged is not None
     assert merged.digest == whole.digest
     # it can be gone on from, and from where the second one ended
     assert merged.as_of == open_store(second).manifest.as_of
     with pytest.raises(NothingMatched, match=f"{UNCHANGED}: 8"):
-        exported(after=earlier(str(tmp_path / "merged")))
+        run(after=earlier(str(tmp_path / "merged")))
 
 
 @pytest.mark.full
-def test_a_row_that_was_written_late_under_an_early_id_is_noticed(rows: Any, exported: Any) -> None:
+def test_a_row_that_was_written_late_under_an_early_id_is_noticed(rows: Any, run: Any) -> None:
     known, fresh = rows.episode(0.1), rows.id()
-    first, _, _ = exported(as_of=AT)
+    first, _, _ = run(as_of=AT)
     # begun long before the first export and written after it: told by its id, as the store has the episode
     rows.json_step(known, inference_id=rows.id(at_ms=BASE_MS + HOUR_MS))
     # begun a little before the first export, of an episode that the store has not
     rows.json_step(fresh, inference_id=late(rows, hours=23.9))
-    store, tally, _ = exported(after=earlier(str(first)))
+    store, tally, _ = run(after=earlier(str(first)))
     assert ids(store) == {known, fresh}
     assert (tally.since.n_episodes_new, tally.since.n_episodes_again) == (1, 1)
 
 
 @pytest.mark.full
-def test_an_episode_that_was_refused_and_is_as_it_was_stays_away(rows: Any, exported: Any) -> None:
-    good, bad, better = rows.episode(0.9), rows.episode(0.1), rows.episode(0.1)
+def test_an_episode_that_was_refused_stays_away_and_one_that_no_longer_passes_is_counted(
+    rows: Any, run: Any
+) -> None:
+    good, better, worse, _ = rows.episode(0.9), rows.episode(0.1), rows.episode(0.9), rows.episode(0.1)
     bound = MetricCondition(name="episode_return", min=0.7)
-    first, _, _ = exported(bound, as_of=AT)
-    assert ids(first) == {good}
+    first, _, _ = run(bound, as_of=AT)
+    assert ids(first) == {good, worse}
     rows.float(better, 0.8, id=late(rows))
-    store, tally, _ = exported(bound, after=earlier(str(first)))
-    assert ids(store) == {better}
-    assert left(tally) == {UNCHANGED: 2}
-    assert bad not in ids(store)
-    assert tally.since.n_episodes_new == 1
-
-
-@pytest.mark.full
-def test_an_episode_of_the_store_that_no_longer_passes_is_counted(rows: Any, exported: Any) -> None:
-    worse, new = rows.episode(0.9), rows.id()
-    bound = MetricCondition(name="episode_return", min=0.7)
-    first, _, _ = exported(bound, as_of=AT)
     rows.float(worse, 0.2, id=late(rows))
-    rows.json_step(new, inference_id=late(rows))
-    rows.float(new, 1.0, id=late(rows))
-    store, tally, _ = exported(bound, after=earlier(str(first)))
-    assert ids(store) == {new}
-    assert tally.since.n_episodes_refused == 1
-    assert left(tally) == {"not episode_return >= 0.7": 1}
+    store, tally, _ = run(bound, after=earlier(str(first)))
+    assert ids(store) == {better}
+    assert left(tally) == {UNCHANGED: (2, 4), "not episode_return >= 0.7": (1, 2)}
+    assert (tally.since.n_episodes_new, tally.since.n_episodes_refused) == (1, 1)
 
 
 def test_a_store_without_an_as_of_time_cannot_be_gone_on_from() -> None:

@@ -1,13 +1,20 @@
-"""Which of several model calls gave an inference's answer: best of n, mixtures, JSON by a tool call."""
+"""Which of several model calls gave an inference's answer, and what the store has as its text."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
-from tests.sources.row_database import spelled
+from tests.sources.row_database import RowDatabase, spelled
 from tests.sources.shapes import Steps
+from trajkit.schema import TextBlock
+from trajkit.sources.request import ExportRequest
+from trajkit.sources.tensorzero.export.export import export
+from trajkit.store.dataset import open_dataset
 
 
 def text(said: str) -> list[dict[str, Any]]:
@@ -142,12 +149,14 @@ def test_what_is_known_of_a_call_travels_with_its_step() -> None:
     assert (three.latency_s, three.model_name, three.mask_reason) == (None, None, "prompt unknown")
 
 
-def test_an_answer_that_stopped_early_keeps_the_reason() -> None:
+def test_an_answer_that_stopped_early_keeps_the_reason_and_an_empty_one_is_no_target() -> None:
     steps = Steps()
     for reason in ("length", "content_filter", "stop_sequence"):
         steps.call(steps.chat(text("x"), calls=0), finish_reason=reason, said=spelled(text("x")))
+    steps.chat([])
     _, made = steps.export()
-    assert [step.finish_reason for step in made] == ["length", "content_filter", "stop_sequence"]
+    assert [step.finish_reason for step in made] == ["length", "content_filter", "stop_sequence", None]
+    assert [step.mask_reason for step in made] == [None, None, None, "invalid output"]
 
 
 def test_a_conversation_goes_on_after_a_step_whose_prompt_is_unknown() -> None:
@@ -159,3 +168,57 @@ def test_a_conversation_goes_on_after_a_step_whose_prompt_is_unknown() -> None:
     steps.chat(text("c"), messages=three)
     _, made = steps.export()
     assert [prompt_of(step) for step in made] == [["one"], None, ["one", "a", "two", "b", "three"]]
+
+
+# -- the text of an answer, which the store spells in one way ------------------------------------------------
+
+# the member `raw` of an output as it is stored, and the text of the answer (None: there is none)
+RAW = {
+    "plain": ('"go \\"there\\""', 'go "there"'),
+    "escapes that the store spells otherwise": ('"a\\/b \\u00e9 \\u0001 \\u2028"', "a/b é \x01 \u2028"),
+    "JSON in a text": ('"{\\"action\\":\\"go\\\\n\\"}"', '{"action":"go\\n"}'),
+    "empty": ('""', ""),
+    "the word null": ('"null"', "null"),
+    "null": ("null", None),
+    "a number": ("12", "12"),
+    "an object": ('{"b": 1, "a": [true]}', '{"b":1,"a":[true]}'),
+}
+# the member `parsed`, the action, and whether the output is invalid
+PARSED = [
+    ('{"action":"go"}', "go", False),
+    ('{"action":null}', None, False),
+    ('{"action":["go",1]}', ["go", 1], False),
+    ('"go"', None, False),
+    ("null", None, True),
+]
+
+
+def test_an_answer_is_the_text_of_its_output_in_the_stores_spelling(tmp_path: Path) -> None:
+    steps = Steps()
+    for stored, _ in RAW.values():
+        steps.json(output=f'{{ "raw": {stored}, "parsed": {{"action": "go"}} }}')
+    export(RowDatabase(steps.inferences, steps.calls), ExportRequest(), tmp_path / "store")
+    (episode,) = open_dataset(tmp_path / "store")
+    for (name, (_, text)), step in zip(RAW.items(), episode.steps, strict=True):
+        assert step.completion is not None
+        found = [block.text for block in step.completion.content if isinstance(block, TextBlock)]
+        assert found == ([] if text is None else [text]), name
+        assert step.action == "go"
+    parts = str(tmp_path / "store" / "steps" / "*.parquet")
+    rows = duckdb.execute(
+        f"SELECT completion::VARCHAR, json(completion::VARCHAR)::VARCHAR FROM '{parts}'"
+    ).fetchall()
+    assert len(rows) == len(RAW)
+    for written, normal in rows:
+        assert written == normal
+        assert json.loads(written)["role"] == "assistant"
+
+
+def test_an_action_is_what_the_parsed_output_says() -> None:
+    steps = Steps()
+    for parsed, _, _ in PARSED:
+        steps.json(output=f'{{"raw":"r","parsed":{parsed}}}')
+    _, made = steps.export()
+    assert [(step.action, step.mask_reason) for step in made] == [
+        (action, "invalid output" if is_invalid else None) for _, action, is_invalid in PARSED
+    ]

@@ -18,6 +18,7 @@ import pytest
 from tests import warm
 from tests.storage.server import BUCKET, Proxy, serving
 from trajkit._core.address import Address, place_of
+from trajkit._core.lock import locked
 from trajkit._core.sending import changing, overwrite
 from trajkit._core.user_state import user_state
 from trajkit.cli.main import run as run_command
@@ -70,6 +71,12 @@ def ids(folder: Path, table: str) -> list[str]:
     return sorted(found)
 
 
+def stored(folder: Path, table: str) -> list[dict[str, Any]]:
+    """The rows of a table that has one file."""
+    (part,) = read_manifest(folder).parts_of(table)
+    return list(pq.read_table(folder / part.path).to_pylist())
+
+
 def new(archived: Archived) -> dict[str, int]:
     return {name: n for name, n in archived.n_new.items() if n and name != "config_snapshot"}
 
@@ -80,23 +87,19 @@ def test_every_row_is_there_as_it_is_stored(rows: Any, bring: Any, client: Any, 
     prompt = [{"role": "user", "content": [{"type": "text", "text": "hello"}]}]
     rows.chat_step(rows.id(), output=output, prompt=prompt, dynamic_tools=['{"a": 1}', "not json"])
     bring(tmp_path / "archive")
-    (part,) = read_manifest(tmp_path / "archive").parts_of("json_inference")
-    for row in pq.read_table(tmp_path / "archive" / part.path).to_pylist():
+    for row in stored(tmp_path / "archive", "json_inference"):
         columns = "input, output, output_schema, inference_params, tags, processing_time_ms, function_name"
-        ((stored),) = client.query(
-            f"SELECT {columns} FROM JsonInference WHERE id = '{row['id']}'"
-        ).result_rows
-        named = dict(zip(columns.split(", "), stored, strict=True))
+        sql = f"SELECT {columns} FROM JsonInference WHERE id = '{row['id']}'"
+        (values,) = client.query(sql).result_rows
+        named = dict(zip(columns.split(", "), values, strict=True))
         tags = [(pair["key"], pair["value"]) for pair in row["tags"]]
         assert {name: row[name] for name in named if name != "tags"} == {
             name: value for name, value in named.items() if name != "tags"
         }
         assert tags == list(named["tags"].items())
-    (part,) = read_manifest(tmp_path / "archive").parts_of("chat_inference")
-    (row,) = pq.read_table(tmp_path / "archive" / part.path).to_pylist()
+    (row,) = stored(tmp_path / "archive", "chat_inference")
     assert row["dynamic_tools"] == ['{"a": 1}', "not json"]
-    (part,) = read_manifest(tmp_path / "archive").parts_of("float_feedback")
-    (row,) = pq.read_table(tmp_path / "archive" / part.path).to_pylist()
+    (row,) = stored(tmp_path / "archive", "float_feedback")
     assert row["value"] == 0.699999988079071  # the 32-bit number, exactly
 
 
@@ -110,20 +113,6 @@ def test_an_archive_is_cut_into_days(rows: Any, bring: Any, tmp_path: Path) -> N
         f"json_inference/2026-{day}-00.parquet" for day in ("05-28", "05-29", "05-30")
     ]
     assert [part.n_rows for part in parts] == [1, 1, 1]
-
-
-@pytest.mark.full
-def test_a_second_run_brings_nothing_and_touches_no_file(
-    rows: Any, bring: Any, compare: Any, tmp_path: Path
-) -> None:
-    rows.episode(0.7)
-    folder = tmp_path / "archive"
-    bring(folder)
-    before = files(folder)
-    again = bring(folder)
-    assert new(again) == {}
-    assert files(folder) == before
-    assert compare(folder).is_complete
 
 
 def test_a_later_run_brings_only_what_is_new(rows: Any, bring: Any, compare: Any, tmp_path: Path) -> None:
@@ -230,11 +219,9 @@ def test_a_configuration_that_is_used_anew_is_not_kept_twice(
         "INSERT INTO ConfigSnapshot (config, extra_templates, hash, tensorzero_version)"
         " VALUES ('a = 1', map('t', 'x'), 7, '1')"
     )
-    archived = bring(tmp_path / "archive")
-    ((n_hashes,),) = client.query("SELECT uniqExact(hash) FROM ConfigSnapshot").result_rows
-    (part,) = archived.manifest.parts_of("config_snapshot")
-    assert part.n_rows == n_hashes
-    found = pq.read_table(tmp_path / "archive" / part.path).to_pylist()
+    bring(tmp_path / "archive")
+    found = stored(tmp_path / "archive", "config_snapshot")
+    assert len(found) == client.command("SELECT uniqExact(hash) FROM ConfigSnapshot")
     mine = next(row for row in found if row["hash"] == f"{7:064x}")
     assert (mine["config"], mine["templates"]) == ("a = 1", [{"key": "t", "value": "x"}])
     assert compare(tmp_path / "archive").is_complete
@@ -267,9 +254,8 @@ def test_datasets_and_evaluations_are_renewed_when_they_change(
         )
 
     def row(table: str) -> dict[str, Any]:
-        (part,) = read_manifest(tmp_path / "archive").parts_of(table)
-        (found,) = pq.read_table(tmp_path / "archive" / part.path).to_pylist()
-        return dict(found)
+        (found,) = stored(tmp_path / "archive", table)
+        return found
 
     try:
         datapoint("one", "2026-01-01 00:00:00")
@@ -306,9 +292,8 @@ def test_texts_that_are_not_utf8_are_kept_byte_by_byte(
         "ALTER TABLE JsonInference UPDATE input = concat(unhex('ff41'), input),"
         f" tags = map('k', unhex('fe')) WHERE id = '{odd}' SETTINGS mutations_sync = 1"
     )
-    archived = bring(tmp_path / "archive")
-    (part,) = archived.manifest.parts_of("json_inference")
-    found = {row["id"]: row for row in pq.read_table(tmp_path / "archive" / part.path).to_pylist()}
+    bring(tmp_path / "archive")
+    found = {row["id"]: row for row in stored(tmp_path / "archive", "json_inference")}
     marks = {mark["name"]: mark["bytes"] for mark in found[odd]["not_utf8"]}
     assert marks["input"].startswith(b"\xffA{")
     assert marks["tags"] == b"1:k1:\xfe"
@@ -537,8 +522,6 @@ def test_a_folder_that_is_something_else_is_left_alone(bring: Any, tmp_path: Pat
 
 
 def test_two_runs_at_a_time_are_refused(rows: Any, bring: Any, tmp_path: Path) -> None:
-    from trajkit._core.lock import locked
-
     (tmp_path / "archive").mkdir()
     with (
         locked(tmp_path / "archive" / ".lock"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import itertools
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,9 @@ import fsspec
 import pytest
 
 from tests.matrix import daily
+from tests.sources import conftest, test_postgres
+from tests.sources.test_old_schema import made_at
+from tests.sources.test_postgres import EVERYTHING
 from trajkit._core.settings import Project
 from trajkit.cli.main import run as run_command
 from trajkit.curation.merge import merge
@@ -24,34 +27,19 @@ from trajkit.sources.choose import UNCHANGED
 from trajkit.sources.open import export_from, find_source
 from trajkit.sources.request import ExportRequest, MetricCondition, Shard, Tally
 from trajkit.sources.tensorzero.archive.copying import archive
-from trajkit.sources.tensorzero.archive.database import open_archive
+from trajkit.sources.tensorzero.archive.dialect import open_archive
 from trajkit.sources.tensorzero.archive.origin import ClickHouseOrigin, PostgresOrigin
 from trajkit.sources.tensorzero.archive.verify import verify
 from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.after import earlier
-from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store
 from trajkit.store.reader import verify as verify_store
 
-EVERYTHING = {"include_eval": True, "include_abandoned": True}
 LATER = datetime(2027, 1, 1, tzinfo=UTC)
 
 REQUESTS: dict[str, dict[str, Any]] = {
-    "what trains": {},
-    "a bound": {"metrics": (MetricCondition(name="episode_return", min=0.7),)},
-    "steps": {"metrics": (MetricCondition(name="step_score", min=0.5), MetricCondition(name="step_ok"))},
-    "a function": {"functions": ("talk",), "include_invalid": True},
-    "a variant": {"variants": ('it\'s "odd"; DROP TABLE x; -- \\ é',)},
-    "tags": {"tags": {"trajkit.env": "babyai", "trajkit.task": "goto"}},
-    "a time": {
-        "since": datetime(2026, 2, 26, tzinfo=UTC),
-        "until": datetime(2026, 3, 1, 12, tzinfo=UTC),
-        **EVERYTHING,
-    },
-    "a moment": {"as_of": datetime(2026, 2, 28, tzinfo=UTC), **EVERYTHING},
-    "words": {"where": "n_steps > 2 and (metrics.episode_return >= 0.5 or tags.user = 'u')", **EVERYTHING},
-    "tokens": {"where": "step.n_input_tokens > 100", **EVERYTHING},
+    **{name: asked for name, asked in test_postgres.REQUESTS.items() if name not in ("everything", "yes")},
     "demonstrations": {"targets": "demonstration", **EVERYTHING},
     "a shard": {"shard": Shard(number=2, n=3), **EVERYTHING},
 }
@@ -103,10 +91,8 @@ def whole(
     }
 
 
-def exported(database: Any, goal: Path, **options: Any) -> tuple[Tally, Manifest]:
-    with contextlib.closing(database) as opened:
-        tally, manifest = export(opened, ExportRequest(**{"as_of": LATER, **options}), goal)
-    assert manifest is not None
+def exported(source: Any, goal: Path, **options: Any) -> tuple[Tally, Manifest]:
+    tally, manifest = conftest.exported(source, goal, **{"as_of": LATER, **options})
     return tally, manifest
 
 
@@ -118,7 +104,7 @@ def test_an_export_from_an_archive_is_that_from_its_database(
     kind: str, asked: str, urls: dict[str, str], archives: dict[str, Path], tmp_path: Path
 ) -> None:
     options = REQUESTS[asked]
-    tally, of_database = exported(open_database(urls[kind]), tmp_path / "database", **options)
+    tally, of_database = exported(urls[kind], tmp_path / "database", **options)
     found, of_archive = exported(open_archive(archives[kind]), tmp_path / "archive", **options)
     assert found == tally
     assert of_archive.counts == of_database.counts
@@ -270,20 +256,13 @@ def _comparable(name: str, rows: list[str]) -> list[Any]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "level", [0, *(pytest.param(level, marks=pytest.mark.full) for level in (5, 24, 43))]
-)
+@pytest.mark.parametrize("level", [0, 5, 24, 43])
 def test_an_old_database_is_archived_with_what_it_has(level: int, server: Any, tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("old", Path(__file__).with_name("test_old_schema.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    old = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(old)
-    url = old.made_at(level, server)
+    url = made_at(level, server)
     with contextlib.closing(ClickHouseOrigin(url)) as origin:
         archive(origin, tmp_path / "folder")
         assert verify(origin, tmp_path / "folder").is_complete
-    tally, of_database = exported(open_database(url), tmp_path / "database")
+    tally, of_database = exported(url, tmp_path / "database")
     found, of_archive = exported(open_archive(tmp_path / "folder"), tmp_path / "archive")
     assert found == tally
     assert of_archive.digest == of_database.digest
@@ -296,7 +275,7 @@ def test_payloads_that_expire_after_an_archive_stay_in_it(
     url = postgres_of("archived_then_expired", shared_data)
     with contextlib.closing(PostgresOrigin(url)) as origin:
         archive(origin, tmp_path / "early")
-        _, before = exported(open_database(url), tmp_path / "before", **EVERYTHING)
+        _, before = exported(url, tmp_path / "before", **EVERYTHING)
         for table in ("json_inference_data", "chat_inference_data", "model_inference_data"):
             postgres_server.run(
                 f"DELETE FROM tensorzero.{table} WHERE created_at < '2026-02-26'", "archived_then_expired"
@@ -309,7 +288,7 @@ def test_payloads_that_expire_after_an_archive_stay_in_it(
         assert verify(origin, tmp_path / "late").is_complete
     _, kept = exported(open_archive(tmp_path / "early"), tmp_path / "from_early", **EVERYTHING)
     assert kept.digest == before.digest
-    tally, after = exported(open_database(url), tmp_path / "after", **EVERYTHING)
+    tally, after = exported(url, tmp_path / "after", **EVERYTHING)
     assert after.digest != before.digest
     found_tally, late = exported(open_archive(tmp_path / "late"), tmp_path / "from_late", **EVERYTHING)
     assert (found_tally, late.digest) == (tally, after.digest)
@@ -336,7 +315,7 @@ def test_texts_that_are_not_utf8_are_noticed_in_an_archive_too(
     )
     with contextlib.closing(ClickHouseOrigin(url)) as origin:
         archive(origin, tmp_path / "folder")
-    tally, of_database = exported(open_database(url), tmp_path / "database", max_bad=9)
+    tally, of_database = exported(url, tmp_path / "database", max_bad=9)
     found, of_archive = exported(open_archive(tmp_path / "folder"), tmp_path / "archive", max_bad=9)
     assert {each.reason for each in tally.masked}
     assert found == tally
@@ -364,8 +343,6 @@ def test_the_command_exports_from_a_folder(
 
 
 def test_a_file_that_is_gone_is_named(archives: dict[str, Path], tmp_path: Path, capsys: Any) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(archives["clickhouse"], copy)
     path = next(copy.glob("json_inference/*.parquet"))

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from tests.sources import generated
 from trajkit.commands.checkup.check import Check, Standing
-from trajkit.commands.checkup.database import Named, database, databases
+from trajkit.commands.checkup.service import database, databases
 
 
 def asked(url: str, name: str = "TENSORZERO_CLICKHOUSE_URL") -> Check:
-    return database(Named(name, SecretStr(url)))
+    return database(name, SecretStr(url))
 
 
 def test_a_clickhouse_that_is_well(url: str) -> None:
@@ -46,7 +47,7 @@ def test_a_clickhouse_url_that_is_wrong(
     assert "another one" not in check.model_dump_json()
 
 
-def test_postgres_well_and_wrong(postgres_of: Callable[[str, Any], str], generated: Any) -> None:
+def test_postgres_well_and_wrong(postgres_of: Callable[[str, Any], str]) -> None:
     url = postgres_of("checkup", generated.Data())
     well = asked(url, "TENSORZERO_POSTGRES_URL")
     assert well.standing == Standing.WELL
@@ -63,6 +64,6 @@ def test_every_database_that_is_named_is_asked(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TENSORZERO_POSTGRES_URL", "postgresql://127.0.0.1/tensorzero")
     (tmp_path / "trajkit.toml").write_text('source = "http://127.0.0.1:8123/tensorzero"\n')
-    assert [named.name for named in databases()] == ["source", "TENSORZERO_POSTGRES_URL"]
+    assert list(databases()) == ["source", "TENSORZERO_POSTGRES_URL"]
     (tmp_path / "trajkit.toml").write_text("source = 1\n")
-    assert [named.name for named in databases()] == ["TENSORZERO_POSTGRES_URL"]
+    assert list(databases()) == ["TENSORZERO_POSTGRES_URL"]

@@ -20,14 +20,6 @@ from trajkit.store.reader import open_store, verify
 
 
 @pytest.fixture
-def folder(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder whose environment names the database."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", url)
-    return tmp_path
-
-
-@pytest.fixture
 def scored(rows: Any) -> dict[str, str]:
     """Three episodes to train and one of evaluation, by what they are."""
     tags = {"trajkit.purpose": "train"}
@@ -132,42 +124,40 @@ def test_the_password_is_in_no_file_and_no_output(folder: Path, url: str, scored
             assert password.encode() not in path.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ("--min 0.7", 2, "--min 0.7 has no --metric before it"),
-        ("--metric m --min 2 --max 1", 2, "--min 2 is above --max 1"),
-        ("--metric m --min nan", 2, "--min 'nan' is not a finite number"),
-        ("--metric m --min inf", 2, "--min 'inf' is not a finite number"),
-        ("--metric m --min 1 --min 2", 2, "--metric m has two --min"),
-        ("--metric m --metric m", 2, "--metric m is there twice"),
-        ("--metric nope", 2, "no metric 'nope' in this database"),
-        ("--function nope", 2, "no function 'nope' in this database"),
-        ("--variant nope", 2, "no variant 'nope' in this database"),
-        ("--tag nope", 2, "--tag 'nope' is not KEY=VALUE"),
-        ("--tag a=1 --tag a=2", 2, "--tag a is given twice"),
-        ("--since yesterday", 2, "--since 'yesterday' is not a date or a time"),
-        ("--since 2026-02-01 --until 2026-01-01", 2, "is not before --until"),
-        ("--success maybe", 2, "'maybe' is not METRIC OPERATOR NUMBER"),
-        ("--observation-path a..b", 2, "the path 'a..b' is not names joined by dots"),
-        ("--metric episode_return --min 5", 1, "not episode_return >= 5: 3"),
-        ("-o taken", 1, "taken exists already"),
-        ("--source nowhere", 1, "there is no store at nowhere"),
-        ("--source ftp://x/y", 2, "ftp:// cannot be read: it needs settings that an address does not hold"),
-        ("--source http://u:p@127.0.0.1:1/tensorzero", 4, "cannot be reached"),
-        ("--source http://u:p@127.0.0.1:x/tensorzero", 2, "a port that is not a number"),
-    ],
+BAD = (
+    ("--min 0.7", 2, "--min 0.7 has no --metric before it"),
+    ("--metric m --min 2 --max 1", 2, "--min 2 is above --max 1"),
+    ("--metric m --min nan", 2, "--min 'nan' is not a finite number"),
+    ("--metric m --min inf", 2, "--min 'inf' is not a finite number"),
+    ("--metric m --min 1 --min 2", 2, "--metric m has two --min"),
+    ("--metric m --metric m", 2, "--metric m is there twice"),
+    ("--metric nope", 2, "no metric 'nope' in this database"),
+    ("--function nope", 2, "no function 'nope' in this database"),
+    ("--variant nope", 2, "no variant 'nope' in this database"),
+    ("--tag nope", 2, "--tag 'nope' is not KEY=VALUE"),
+    ("--tag a=1 --tag a=2", 2, "--tag a is given twice"),
+    ("--since yesterday", 2, "--since 'yesterday' is not a date or a time"),
+    ("--since 2026-02-01 --until 2026-01-01", 2, "is not before --until"),
+    ("--success maybe", 2, "'maybe' is not METRIC OPERATOR NUMBER"),
+    ("--observation-path a..b", 2, "the path 'a..b' is not names joined by dots"),
+    ("--metric episode_return --min 5", 1, "not episode_return >= 5: 3"),
+    ("-o taken", 1, "taken exists already"),
+    ("--source nowhere", 1, "there is no store at nowhere"),
+    ("--source ftp://x/y", 2, "ftp:// cannot be read: it needs settings that an address does not hold"),
+    ("--source http://u:p@127.0.0.1:1/tensorzero", 4, "cannot be reached"),
+    ("--source http://u:p@127.0.0.1:x/tensorzero", 2, "a port that is not a number"),
 )
-def test_bad_requests_say_what_is_wrong_and_leave_nothing(
-    folder: Path, scored: Any, capsys: Any, arguments: str, code: int, message: str
-) -> None:
+
+
+def test_bad_requests_say_what_is_wrong_and_leave_nothing(folder: Path, scored: Any, capsys: Any) -> None:
     (folder / "taken").mkdir()
-    assert trajkit(["export", *arguments.split()]) == code
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert "Traceback" not in printed.err
-    assert printed.out == ""
-    assert [path.name for path in folder.iterdir()] == ["taken"]
+    for arguments, code, message in BAD:
+        assert trajkit(["export", *arguments.split()]) == code, arguments
+        printed = capsys.readouterr()
+        assert message in printed.err
+        assert "Traceback" not in printed.err
+        assert printed.out == ""
+        assert [path.name for path in folder.iterdir()] == ["taken"]
 
 
 def test_a_database_without_tensorzeros_tables_is_named_with_what_is_missing(

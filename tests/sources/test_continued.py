@@ -52,19 +52,7 @@ def _play(rows: Any, chance: random.Random) -> tuple[str, list[tuple[int, list[A
     before: tuple[list[Any], dict[str, Any]] | None = None
     for _ in range(chance.randrange(1, 7)):
         answer = _message("assistant", chance)
-        inference_id = rows.id()
-        rows.insert(
-            "ChatInference",
-            id=inference_id,
-            function_name="talk",
-            variant_name="plain",
-            episode_id=episode_id,
-            input='{"messages":[]}',
-            output=json.dumps(_as_output(answer), ensure_ascii=False, separators=(",", ":")),
-            tool_params="",
-            inference_params="{}",
-            tags={},
-        )
+        inference_id = rows.chat_step(episode_id, output=_as_output(answer), calls=0)
         sent = [{"role": "system", "content": [{"type": "text", "text": system}]}] if system else []
         whole = [*sent, *prompt]
         is_known = chance.random() < 0.9

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import math
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from tests.matrix import daily
+from tests.sources.conftest import left, masked
 from trajkit.errors import NothingMatched, QueryError
-from trajkit.schema import Outcome, Purpose, ToolCallBlock
+from trajkit.schema import Outcome, Purpose
 from trajkit.sources.request import MetricCondition
 
 RETURN = "episode_return"
@@ -20,35 +21,21 @@ def at_least(value: float, name: str = RETURN) -> MetricCondition:
     return MetricCondition(name=name, min=value)
 
 
-def left(tally: Any) -> dict[str, tuple[int, int]]:
-    return {entry.reason: (entry.n_episodes, entry.n_steps) for entry in tally.left}
-
-
-def masked(tally: Any) -> dict[str, int]:
-    return {entry.reason: entry.n_steps for entry in tally.masked}
-
-
 # -- the score -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "value",
-    daily((0.7, 0.9, 0.1, -0.3, 1e-7, 12345.678), 1),
-)
-def test_a_stored_value_passes_a_bound_that_is_written_the_same(rows: Any, run: Any, value: float) -> None:
+@pytest.mark.parametrize("value", daily((0.7, 0.9, 0.1, -0.3, 1e-7, 12345.678), 1))
+def test_a_value_passes_a_bound_that_is_written_the_same_and_none_just_beyond(
+    rows: Any, run: Any, value: float
+) -> None:
     episode_id = rows.episode(value)
     _, episodes = run(MetricCondition(name=RETURN, min=value, max=value))
     assert set(episodes) == {episode_id}
     assert episodes[episode_id].metrics == {RETURN: value}
-
-
-@pytest.mark.parametrize("value", daily((0.7, 0.9, 0.1, -0.3), 1))
-def test_a_value_just_beyond_a_bound_does_not_pass(rows: Any, run: Any, value: float) -> None:
-    rows.episode(value)
-    with pytest.raises(NothingMatched):
-        run(at_least(value + 1e-6))
-    with pytest.raises(NothingMatched):
-        run(MetricCondition(name=RETURN, max=value - 1e-6))
+    little = abs(value) * 1e-6
+    for beyond in (at_least(value + little), MetricCondition(name=RETURN, max=value - little)):
+        with pytest.raises(NothingMatched):
+            run(beyond)
 
 
 def test_the_latest_feedback_wins_by_its_id_even_within_one_second(rows: Any, run: Any, client: Any) -> None:
@@ -170,22 +157,6 @@ def test_function_and_variant_must_hold_on_the_same_step(rows: Any, run: Any) ->
     rows.json_step(joined, function="act", variant="history")
     _, episodes = run(functions=("act",), variants=("history",))
     assert set(episodes) == {joined}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "name",
-    daily(("a}b{c:String", "o'clock", 'dou"ble', "back\\slash", "semi;colon -- x", "naïve 名"), 1),
-)
-def test_strange_names_match_only_themselves(rows: Any, run: Any, name: str) -> None:
-    strange = rows.episode(None, function=name, variant=name, tags={name: name})
-    rows.float(strange, 0.5, metric=name)
-    rows.episode(0.5)
-    _, episodes = run(at_least(0.5, name), functions=(name,), variants=(name,), tags={name: name})
-    assert set(episodes) == {strange}
-    episode = episodes[strange]
-    assert episode.metrics == {name: 0.5}
-    assert episode.tags == {name: name}
 
 
 # -- evaluation, tags, time ----------------------------------------------------------------------------------
@@ -351,15 +322,6 @@ def test_paths_find_observation_and_action_elsewhere(rows: Any, run: Any) -> Non
     assert (step.observation, step.action) == ("deep", "north")
 
 
-@pytest.mark.full
-def test_without_a_template_the_last_text_of_the_user_is_the_observation(rows: Any, run: Any) -> None:
-    episode_id = rows.id()
-    texts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
-    rows.json_step(episode_id, input={"system": "be good", "messages": [{"role": "user", "content": texts}]})
-    _, episodes = run()
-    assert episodes[episode_id].steps[0].observation == "two"
-
-
 def test_success_is_progression_of_one_unless_said_otherwise(rows: Any, run: Any) -> None:
     done, half = rows.episode(0.9), rows.episode(0.9)
     unmeasured = rows.episode(0.9)
@@ -379,16 +341,9 @@ def test_a_demonstration_and_a_comment_travel_with_their_step(rows: Any, run: An
     episode_id = rows.id()
     inference_id = rows.json_step(episode_id)
     better = {"raw": '{"action":"toggle"}', "parsed": {"action": "toggle"}}
-    rows.insert(
-        "DemonstrationFeedback",
-        id=rows.id(),
-        inference_id=inference_id,
-        value='{"raw":"older","parsed":null}',
-    )
-    rows.insert("DemonstrationFeedback", id=rows.id(), inference_id=inference_id, value=json.dumps(better))
-    rows.insert(
-        "CommentFeedback", id=rows.id(), target_id=episode_id, target_type="episode", value='so "nice"'
-    )
+    rows.demonstration(inference_id, {"raw": "older", "parsed": None})
+    rows.demonstration(inference_id, better)
+    rows.comment(episode_id, 'so "nice"')
     _, episodes = run()
     episode = episodes[episode_id]
     assert episode.steps[0].demonstration == better
@@ -400,125 +355,53 @@ def test_a_demonstration_and_a_comment_travel_with_their_step(rows: Any, run: An
     assert episode.feedback[2].value == 'so "nice"'
 
 
-# -- model calls ---------------------------------------------------------------------------------------------
+# -- what should not be there --------------------------------------------------------------------------------
 
 
-@pytest.mark.full
-def test_of_several_model_calls_the_one_with_the_answer_gives_the_prompt(rows: Any, run: Any) -> None:
-    episode_id = rows.id()
-    inference_id = rows.json_step(episode_id, raw='{"action":"drop"}', calls=0)
-    rows.call(inference_id, user="candidate", text='{"action":"toggle"}')
-    rows.call(inference_id, user="the one", text='{"action":"drop"}', input_tokens=99)
-    rows.call(inference_id, user="judge", text="2")
+def test_a_row_that_clickhouse_holds_twice_is_one_step(rows: Any, run: Any, client: Any) -> None:
+    episode_id = rows.episode(0.5)
+    _, once = run()
+    for table in ("JsonInference", "ModelInference", "FloatMetricFeedback"):
+        client.command(f"INSERT INTO {table} SELECT * FROM {table}")
+    tally, twice = run()
+    assert twice == once
+    assert left(tally) == {"stored more than once": (0, 2)}
+    assert (tally.n_steps_seen, tally.n_steps_kept) == (4, 2)
+    assert len(twice[episode_id].feedback) == 1
+
+
+def test_a_score_that_is_no_finite_number_was_not_measured_and_is_kept_as_feedback(
+    rows: Any, run: Any
+) -> None:
+    scored = rows.episode(0.5)
+    odd = {rows.episode(None): value for value in (math.inf, -math.inf, math.nan)}
+    for episode_id, value in odd.items():
+        rows.float(episode_id, value)
+    hidden = rows.episode(0.5)  # an odd one hides what was there before
+    rows.float(hidden, math.inf)
+    # what is about nothing that is there
+    rows.float(rows.id(), 0.9)
+    rows.demonstration(rows.id(), "[]")
     _, episodes = run()
-    episode = episodes[episode_id]
-    assert [message.text for message in episode.prompt(0) or ()] == ["You play.", "the one"]
-    assert episode.steps[0].n_input_tokens == 99
-    assert episode.steps[0].loss_weight == 1
+    assert episodes.keys() == {scored, hidden, *odd}
+    assert episodes[scored].metrics == {"episode_return": 0.5}
+    assert [item.value for item in episodes[scored].feedback] == [0.5]
+    assert episodes[hidden].metrics == {}
+    for episode_id, value in odd.items():
+        assert episodes[episode_id].metrics == {}
+        assert [item.value for item in episodes[episode_id].feedback] == [str(value)]
+    _, episodes = run(MetricCondition(name="episode_return", min=-1e30))
+    assert set(episodes) == {scored}
 
 
-@pytest.mark.full
-def test_a_prompt_that_cannot_be_told_is_unknown_and_its_answer_is_not_learned(rows: Any, run: Any) -> None:
-    episode_id = rows.id()
-    twice = rows.json_step(episode_id, calls=0)
-    for user in ("one", "two"):
-        rows.call(twice, user=user, text='{"thinking":"", "action":"go forward"}')
-    rows.json_step(episode_id, calls=0)
-    tally, episodes = run()
-    assert [(s.messages, s.mask_reason) for s in episodes[episode_id].steps] == [
-        (None, "prompt ambiguous"),
-        (None, "prompt unknown"),
-    ]
-    assert masked(tally) == {"prompt ambiguous": 1, "prompt unknown": 1}
-
-
-@pytest.mark.full
-def test_a_growing_conversation_is_stored_once(rows: Any, run: Any) -> None:
-    episode_id = rows.id()
-    prompt: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "start, naïvely"}]}]
-    for number in range(4):
-        call = {
-            "type": "tool_call",
-            "id": f"c{number}",
-            "raw_name": "move",
-            "raw_arguments": f'{{"n":{number}}}',
-            "name": "move",
-            "arguments": {"n": number},
-        }
-        rows.chat_step(episode_id, output=[call], prompt=prompt)
-        said = {"type": "tool_call", "id": f"c{number}", "name": "move", "arguments": f'{{"n":{number}}}'}
-        result = {"type": "tool_result", "name": "move", "result": f"at {number}", "id": f"c{number}"}
-        prompt = [*prompt, {"role": "assistant", "content": [said]}, {"role": "user", "content": [result]}]
-    _, episodes = run()
-    episode = episodes[episode_id]
-    assert [step.n_prompt_kept for step in episode.steps] == [0, 2, 4, 6]
-    assert [len(step.messages or ()) for step in episode.steps] == [1, 1, 1, 1]
-    final = episode.prompt(3)
-    assert final is not None
-    assert [message.model_dump(mode="json", exclude_none=True) for message in final] == prompt[:-2]
-    assert episode.steps[0].action == [{"name": "move", "arguments": {"n": 0}}]
-
-
-@pytest.mark.full
-def test_tools_come_from_the_row_and_an_invalid_call_is_no_target(rows: Any, run: Any) -> None:
-    episode_id = rows.id()
-    tool = {"name": "move", "description": "walk", "parameters": {"type": "object"}, "strict": False}
-    params = {"tools_available": [tool], "tool_choice": "auto", "parallel_tool_calls": None}
-    bad = {
-        "type": "tool_call",
-        "id": "c",
-        "raw_name": "fly",
-        "raw_arguments": "{",
-        "name": None,
-        "arguments": None,
-    }
-    user = [{"role": "user", "content": [{"type": "text", "text": "go"}]}]
-    rows.chat_step(episode_id, output=[bad], prompt=user, tool_params=params)
-    rows.chat_step(episode_id, output=[], prompt=user)
-    _, episodes = run()
-    first, second = episodes[episode_id].steps
-    assert first.tools == (tool,)
-    assert first.completion is not None
-    assert first.completion.content == (ToolCallBlock(id="c", name="fly", arguments="{"),)
-    assert first.action == [{"name": "fly", "arguments": "{"}]
-    assert (first.mask_reason, second.mask_reason, second.tools) == ("invalid output", "invalid output", None)
-
-
-@pytest.mark.full
-def test_blocks_of_every_kind_arrive_typed(rows: Any, run: Any) -> None:
-    episode_id = rows.id()
-    content = [
-        {"type": "raw_text", "value": "raw"},
-        {"type": "thought", "text": None, "signature": "s"},
-        {
-            "type": "file",
-            "source_url": "u",
-            "mime_type": "image/png",
-            "storage_path": {"kind": {"type": "disabled"}},
-        },
-        {"type": "image", "image": {"url": "old", "mime_type": "image/gif"}, "storage_path": None},
-        {"type": "unknown", "data": {"x": 1}},
-        {"type": "hologram", "depth": 3},
-    ]
-    output = [{"type": "thought", "text": "hm"}, {"type": "text", "text": "hello"}]
-    rows.chat_step(episode_id, output=output, prompt=[{"role": "user", "content": content}])
-    _, episodes = run()
-    prompt = episodes[episode_id].prompt(0)
-    assert prompt is not None
-    assert [block.model_dump(mode="json", exclude_none=True) for block in prompt[0].content] == [
-        {"type": "text", "text": "raw"},
-        {"type": "thought", "signature": "s"},
-        {
-            "type": "file",
-            "source_url": "u",
-            "mime_type": "image/png",
-            "storage_path": {"kind": {"type": "disabled"}},
-        },
-        {"type": "file", "source_url": "old", "mime_type": "image/gif"},
-        {"type": "unknown", "data": {"x": 1}},
-        {"type": "unknown", "data": {"type": "hologram", "depth": 3}},
-    ]
-    step = episodes[episode_id].steps[0]
-    assert step.completion is not None
-    assert [block.type for block in step.completion.content] == ["thought", "text"]
-    assert step.action is None
+def test_a_demonstration_that_is_no_json_is_kept_as_text(rows: Any, run: Any) -> None:
+    values = {rows.id(): value for value in ("", "not json", "[", "nul")}
+    for episode_id, value in values.items():
+        rows.demonstration(rows.json_step(episode_id), value)
+    (_, episodes), (_, learned) = run(), run(targets="demonstration")
+    for episode_id, value in values.items():
+        assert [item.value for item in episodes[episode_id].feedback] == [value]
+        assert episodes[episode_id].steps[0].demonstration == value
+        (step,) = learned[episode_id].steps
+        assert step.completion is not None
+        assert (step.completion.text, step.mask_reason) == (value, "invalid output")

@@ -20,13 +20,6 @@ DEEP = 5_000
 ALPHABET = 'abc "quoted" \\ back\nline é 漢 \U0001f642 <&> '
 
 
-@pytest.fixture
-def folder(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", url)
-    return tmp_path
-
-
 def user(text: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": [{"type": "text", "text": text}]}]
 
@@ -37,44 +30,35 @@ def nested(depth: int) -> str:
 
 
 @pytest.mark.full
-def test_a_message_of_a_million_characters_stays_as_it_is(rows: Any, run: Any) -> None:
-    text = (ALPHABET * (MILLION // len(ALPHABET) + 1))[:MILLION]
-    episode_id = rows.id()
-    rows.chat_step(episode_id, output=[{"type": "text", "text": text}], prompt=user(text))
-    rows.json_step(episode_id, raw=json.dumps({"action": text}), observation=text)
-    _, episodes = run()
-    talk, act = episodes[episode_id].steps
-    prompt = episodes[episode_id].prompt(0)
-    assert prompt is not None
-    assert prompt[0].text == text
-    assert talk.completion is not None
-    assert (talk.completion.text, act.action, act.observation) == (text, text, text)
-    assert (talk.mask_reason, act.mask_reason) == (None, None)
-
-
-@pytest.mark.full
-def test_five_thousand_tool_calls_stay_in_order(rows: Any, run: Any) -> None:
+def test_very_long_texts_control_characters_many_calls_and_many_tags_stay_as_they_are(
+    rows: Any, run: Any
+) -> None:
+    long = (ALPHABET * (MILLION // len(ALPHABET) + 1))[:MILLION]
+    odd = "".join(map(chr, range(32))) + "\x7f\u2028\ufeff"
+    called = {"type": "tool_call", "raw_name": "move", "name": "move"}
     calls = [
-        {
-            "type": "tool_call",
-            "id": f"c{number}",
-            "raw_name": "move",
-            "raw_arguments": f'{{"n": {number}}}',
-            "name": "move",
-            "arguments": {"n": number},
-        }
-        for number in range(5_000)
+        {**called, "id": f"c{n}", "raw_arguments": f'{{"n": {n}}}', "arguments": {"n": n}}
+        for n in range(5_000)
     ]
+    tags = {f"key {number}": "v" * (number % 7) for number in range(1_000)}
     episode_id = rows.id()
-    rows.chat_step(episode_id, output=calls, prompt=user("go"))
+    rows.json_step(episode_id, raw=json.dumps({"action": long}), observation=long, tags=tags)
+    rows.json_step(episode_id, raw=json.dumps({"action": odd}), observation=odd, tags=tags)
+    rows.chat_step(episode_id, output=[{"type": "text", "text": long}], prompt=user(long), tags=tags)
+    rows.chat_step(episode_id, output=calls, prompt=user("go"), tags=tags)
     _, episodes = run()
-    (step,) = episodes[episode_id].steps
-    assert step.completion is not None
-    assert step.completion.content == tuple(
-        ToolCallBlock(id=f"c{number}", name="move", arguments=f'{{"n": {number}}}') for number in range(5_000)
+    assert episodes[episode_id].tags == tags
+    prompts = list(episodes[episode_id].prompts())
+    *acts, talk, move = episodes[episode_id].steps
+    for step, text, prompt in zip(acts, (long, odd), prompts, strict=False):
+        assert (step.action, step.observation, step.mask_reason) == (text, text, None)
+        assert prompt[-1].text == f"Observation:\n{text}"
+    assert (prompts[2][0].text, talk.completion.text, talk.mask_reason) == (long, long, None)
+    assert move.completion.content == tuple(
+        ToolCallBlock(id=f"c{n}", name="move", arguments=f'{{"n": {n}}}') for n in range(5_000)
     )
-    assert step.action == [{"name": "move", "arguments": {"n": number}} for number in range(5_000)]
-    assert step.mask_reason is None
+    assert move.action == [{"name": "move", "arguments": {"n": n}} for n in range(5_000)]
+    assert move.mask_reason is None
 
 
 @pytest.mark.full
@@ -202,27 +186,3 @@ def test_bytes_that_are_no_text_are_named_by_their_id_and_kept_on_request(
     found = {episode.episode_id: episode for episode in open_dataset(folder / "s")}
     assert set(found) == {episode_id, good}
     assert found[good].steps[0].loss_weight == 1
-
-
-@pytest.mark.full
-def test_steps_with_a_thousand_tags_each(rows: Any, run: Any) -> None:
-    tags = {f"key {number}": "v" * (number % 7) for number in range(1_000)}
-    episode_id = rows.id()
-    rows.json_step(episode_id, tags=tags)
-    rows.copy(episode_id, 5)
-    _, episodes = run()
-    assert episodes[episode_id].tags == tags
-    assert len(episodes[episode_id].steps) == 6
-
-
-@pytest.mark.full
-def test_control_characters_and_nul_stay(rows: Any, run: Any) -> None:
-    text = "".join(map(chr, range(32))) + "\x7f\u2028\ufeff"
-    episode_id = rows.id()
-    rows.json_step(episode_id, raw=json.dumps({"action": text}), observation=text)
-    _, episodes = run()
-    (step,) = episodes[episode_id].steps
-    assert (step.action, step.observation) == (text, text)
-    prompt = episodes[episode_id].prompt(0)
-    assert prompt is not None
-    assert prompt[-1].text == f"Observation:\n{text}"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import contextlib
 import itertools
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -20,8 +19,11 @@ import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
+from bench import synthetic
 from tests import warm
 from tests.matrix import daily
+from tests.sources import proxy
+from tests.sources.conftest import exported
 from trajkit.cli.main import run as trajkit
 from trajkit.errors import ServiceError
 from trajkit.sources.access import Access, LimitReached
@@ -29,7 +31,6 @@ from trajkit.sources.open import Location, export_from
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.connect.clickhouse import connection as clickhouse_connection
 from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
-from trajkit.sources.tensorzero.connect.errors import service_errors
 from trajkit.sources.tensorzero.connect.url import parse_url
 from trajkit.stack.clickhouse import ClickHouse as Server
 from trajkit.stack.clickhouse import User
@@ -48,27 +49,11 @@ LOGGING = """
 ONE_COLUMN = pa.schema([("text", pa.string())])
 
 
-def by_path(name: str, path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-proxy = by_path("proxy", Path(__file__).with_name("proxy.py"))
-synthetic = by_path("synthetic", ROOT / "bench" / "synthetic.py")
-
-
 class Database:
     """A server that tests may kill: each test finds it running, on the same port."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        Server.start(folder).kill()
-        (folder / "config.d").mkdir()
-        (folder / "config.d" / "log.xml").write_text(LOGGING)
         self._server = Server.start(folder, users=[READER])
 
     @property
@@ -86,6 +71,12 @@ class Database:
 
     def kill(self) -> None:
         self._server.kill()
+
+    def log_soon(self) -> None:
+        """Let the server, which starts again, write its log every tenth of a second."""
+        self.kill()
+        (self._folder / "config.d").mkdir()
+        (self._folder / "config.d" / "log.xml").write_text(LOGGING)
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +100,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 def undisturbed(database: Database, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The digest of an export that nothing happened to."""
     goal = tmp_path_factory.mktemp("undisturbed") / "store"
-    location = Location(SecretStr(database.url), "a test", True)
-    _, manifest = export_from(location, ExportRequest(), goal, on_progress=lambda *progress: None)
-    assert manifest is not None
+    _, manifest = exported(database.url, goal)
     assert manifest.counts.n_steps == N_INFERENCES
     return manifest.digest
 
@@ -149,6 +138,16 @@ def failed(folder: Path, capsys: pytest.CaptureFixture[str]) -> Failed:
 def digest_of_another_run(url: str, folder: Path) -> str:
     assert trajkit(["export", "--source", url, "-o", "s"]) == 0
     return open_store(folder / "s").manifest.digest
+
+
+def connected(url: str, access: Access = Access()) -> contextlib.closing[Connection]:  # noqa: B008 -- frozen
+    return contextlib.closing(Connection(parse_url(url), access))
+
+
+def settings_of(url: str, names: tuple[str, ...], access: Access = Access()) -> dict[str, str]:  # noqa: B008 -- frozen
+    """What a query of ours runs with on the server."""
+    with connected(url, access) as connection:
+        return dict(connection.query(f"SELECT name, value FROM system.settings WHERE name IN {names}"))
 
 
 # -- the network ---------------------------------------------------------------------------------------------
@@ -227,28 +226,8 @@ def test_ctrl_c_stops_an_export_whose_server_says_nothing(
 ) -> None:
     """Whichever stream it is that stalls: nothing may wait for it where no Ctrl-C is heard."""
     through.fail("stall", after=after, about=about)
-    url = database.url_through(through.port)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trajkit", "export", "--metric", "episode_return", "--source", url, "-o", "s"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    try:
-        until = time.monotonic() + 60
-        while not through.n_faults and time.monotonic() < until:
-            time.sleep(0.01)
-        assert through.n_faults == 1
-        time.sleep(1)  # what comes before the silence is read
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 130, said
+    said = proxy.stopped_by_ctrl_c(through, database.url_through(through.port), folder)
     assert said.endswith("error: stopped\n")
-    assert list(folder.iterdir()) == []
 
 
 def without_its_last_batches(answer: bytes) -> bytes:
@@ -334,7 +313,7 @@ def test_a_time_limit_stops_the_export(
     assert digest_of_another_run(database.url, folder) == undisturbed
 
 
-# -- the three ways in which the client says that an answer broke off ----------------------------------------
+# -- the ways in which the client says that an answer broke off ----------------------------------------------
 
 # the first blocks come, a later one is more than the server has
 GROWING = "SELECT repeat('x', if(number < 100000, 10, 20000000)) AS text FROM numbers(100100)"
@@ -342,9 +321,8 @@ GROWING = "SELECT repeat('x', if(number < 100000, 10, 20000000)) AS text FROM nu
 
 @pytest.fixture
 def limited(database: Database) -> Iterator[Connection]:
-    connection = Connection(parse_url(database.url), Access(max_memory_bytes=100_000_000, max_threads=1))
-    yield connection
-    connection.close()
+    with connected(database.url, Access(max_memory_bytes=100_000_000, max_threads=1)) as connection:
+        yield connection
 
 
 def test_an_arrow_stream_that_breaks_off_says_why(limited: Connection) -> None:
@@ -355,17 +333,6 @@ def test_an_arrow_stream_that_breaks_off_says_why(limited: Connection) -> None:
     assert "--max-server-memory" in (caught.value.hint or "")
 
 
-def test_rows_that_break_off_say_why(limited: Connection) -> None:
-    seen: list[Any] = []
-    with (
-        pytest.raises(LimitReached, match="memory limit"),
-        service_errors(limited.address),
-        limited._client.query_row_block_stream(GROWING) as blocks,
-    ):
-        seen.extend(blocks)
-    assert seen
-
-
 def test_an_answer_that_was_waited_for_says_why(limited: Connection) -> None:
     with pytest.raises(LimitReached, match="memory limit"):
         limited.query("SELECT groupArray(toString(number)) FROM numbers(100000000)")
@@ -373,30 +340,21 @@ def test_an_answer_that_was_waited_for_says_why(limited: Connection) -> None:
 
 @pytest.mark.full
 def test_a_stream_that_takes_too_long_says_so(database: Database) -> None:
-    connection = Connection(parse_url(database.url), Access(max_seconds=1, max_threads=1))
     slow = "SELECT toString(number) FROM numbers(4000) WHERE sleepEachRow(0.002) = 0"
-    try:
-        with pytest.raises(LimitReached, match="limit of time"):
-            list(connection.stream(f"{slow} SETTINGS max_block_size = 100", ONE_COLUMN))
-    finally:
-        connection.close()
+    with (
+        connected(database.url, Access(max_seconds=1, max_threads=1)) as connection,
+        pytest.raises(LimitReached, match="limit of time"),
+    ):
+        list(connection.stream(f"{slow} SETTINGS max_block_size = 100", ONE_COLUMN))
 
 
 # -- the exporter takes no more than it may, and writes nothing ----------------------------------------------
 
 
 def test_what_is_asked_for_reaches_the_server(database: Database) -> None:
-    connection = Connection(
-        parse_url(database.url), Access(max_threads=3, max_memory_bytes=123_000_000, max_seconds=77)
-    )
-    try:
-        rows = connection.query(
-            "SELECT name, value FROM system.settings WHERE name IN"
-            " ('max_threads', 'max_memory_usage', 'max_execution_time', 'readonly')"
-        )
-    finally:
-        connection.close()
-    assert dict(rows) == {
+    access = Access(max_threads=3, max_memory_bytes=123_000_000, max_seconds=77)
+    names = ("max_threads", "max_memory_usage", "max_execution_time", "readonly")
+    assert settings_of(database.url, names, access) == {
         "max_threads": "3",
         "max_memory_usage": "123000000",
         "max_execution_time": "77",
@@ -405,11 +363,7 @@ def test_what_is_asked_for_reaches_the_server(database: Database) -> None:
 
 
 def test_the_url_may_hold_settings_of_its_own(database: Database) -> None:
-    connection = Connection(parse_url(f"{database.url}?max_threads=5"))
-    try:
-        assert connection.query("SELECT value FROM system.settings WHERE name = 'max_threads'") == [("5",)]
-    finally:
-        connection.close()
+    assert settings_of(f"{database.url}?max_threads=5", ("max_threads", "readonly"))["max_threads"] == "5"
 
 
 @pytest.mark.full
@@ -419,12 +373,8 @@ def test_the_url_may_hold_settings_of_its_own(database: Database) -> None:
 def test_what_stays_on_this_machine_is_not_made_small_unless_the_url_says_so(
     database: Database, folder: Path, undisturbed: str, settings: str, method: str
 ) -> None:
-    connection = Connection(parse_url(f"{database.url}{settings}"))
-    name = "output_format_arrow_compression_method"
-    try:
-        assert connection.query(f"SELECT value FROM system.settings WHERE name = '{name}'") == [(method,)]
-    finally:
-        connection.close()
+    names = ("output_format_arrow_compression_method", "readonly")
+    assert settings_of(f"{database.url}{settings}", names)[names[0]] == method
     if settings:  # `undisturbed` is the export without any
         assert digest_of_another_run(f"{database.url}{settings}", folder) == undisturbed
 
@@ -455,8 +405,7 @@ def test_a_user_who_may_not_change_settings_exports_and_hears_why_a_limit_cannot
 
 
 def test_even_a_user_who_may_do_everything_cannot_write_through_it(database: Database) -> None:
-    connection = Connection(parse_url(database.url))
-    try:
+    with connected(database.url) as connection:
         for sql in (
             "INSERT INTO CommentFeedback (id) VALUES (generateUUIDv7())",
             "ALTER TABLE JsonInference DELETE WHERE 1",
@@ -467,14 +416,13 @@ def test_even_a_user_who_may_do_everything_cannot_write_through_it(database: Dat
             with pytest.raises(ServiceError, match="read"):
                 connection.query(sql)
         assert connection.query("SELECT count() FROM JsonInference") == [(N_INFERENCES,)]
-    finally:
-        connection.close()
 
 
 @pytest.mark.full
 def test_the_servers_own_log_knows_no_query_of_an_export_that_is_not_a_select(
     database: Database, folder: Path
 ) -> None:
+    database.log_soon()
     client = clickhouse_connect.get_client(dsn=database.url)
     began = client.command("SELECT toString(now64(6))")
     command = ["export", "--source", database.url, "-o", "s", "--metric", "episode_return", "--min", "0.1"]
@@ -548,12 +496,7 @@ def test_exports_side_by_side_do_not_lock_each_other_out(
     digests = []
 
     def export(name: str) -> None:
-        location = Location(SecretStr(database.url), "a test", True)
-        _, manifest = export_from(
-            location, ExportRequest(), folder / name, on_progress=lambda *progress: None
-        )
-        assert manifest is not None
-        digests.append(manifest.digest)
+        digests.append(exported(database.url, folder / name)[1].digest)
 
     threads = [threading.Thread(target=export, args=(name,)) for name in ("a", "b")]
     for thread in threads:

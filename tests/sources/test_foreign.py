@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.matrix import daily
+from tests.sources.reading import written
 from trajkit.errors import RequestError
 from trajkit.schema import Episode, Message, TextBlock, ToolCallBlock, ToolResultBlock
 from trajkit.sources.catalog import source_named
@@ -95,7 +96,6 @@ def test_codex_is_read_from_before_its_lines_had_a_payload() -> None:
 
 
 def test_an_old_session_of_codex_is_recognised_with_its_tools(tmp_path: Path) -> None:
-    path = tmp_path / "rollout-2025-08-26T00-00-00-legacy.jsonl"
     lines: list[dict[str, Any]] = [
         {
             "id": "legacy",
@@ -109,7 +109,7 @@ def test_an_old_session_of_codex_is_recognised_with_its_tools(tmp_path: Path) ->
         {"type": "function_call_output", "call_id": "call-1", "output": "contents"},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "answer"}]},
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path = written(tmp_path / "rollout-2025-08-26T00-00-00-legacy.jsonl", lines)
     assert source_named("codex").recognises(str(path))
     (episode,) = episodes("codex", path)
     assert [calls(step.completion) for step in episode.steps] == [["read"], []]
@@ -129,8 +129,7 @@ def test_langsmith_has_what_the_client_posted_and_patched(tmp_path: Path) -> Non
     runs: dict[str, dict[str, Any]] = {}
     for one in [*sent["post"], *sent["patch"]]:
         runs[one["id"]] = {**runs.get(one["id"], {}), **{k: v for k, v in one.items() if v is not None}}
-    path = tmp_path / "runs.jsonl"
-    path.write_text("".join(json.dumps(run) + "\n" for run in runs.values()))
+    path = written(tmp_path / "runs.jsonl", runs.values())
     (episode,) = episodes("langsmith", path)
     (step,) = episode.steps
     answered = tmp_path / "runs.json"
@@ -186,8 +185,7 @@ def test_a_row_of_verifiers_without_an_answer_is_set_aside(tmp_path: Path) -> No
         "task": "default",
         "reward": 0.0,
     }
-    path = tmp_path / "results.jsonl"
-    path.write_text(json.dumps(row) + "\n")
+    path = written(tmp_path / "results.jsonl", [row])
     assert [one.aside for one in found("verifiers", path)] == ["no call of a model"]
 
 
@@ -226,8 +224,7 @@ def test_a_generation_of_the_agents_sdk_may_have_texts(tmp_path: Path) -> None:
         "parent_id": None,
         "span_data": data,
     }
-    path = tmp_path / "spans.jsonl"
-    path.write_text(json.dumps(span) + "\n")
+    path = written(tmp_path / "spans.jsonl", [span])
     (episode,) = episodes("openai-agents", path)
     assert (said(episode, 0), texts(episode.steps[0].completion)) == (["hi"], ["hello"])
 
@@ -287,9 +284,9 @@ def test_a_value_of_another_type_is_a_problem_and_no_crash(tmp_path: Path, sourc
         for name in above:
             inner = inner[name]
         inner[last] = chosen.choice(ODD)
-        written = "".join(json.dumps(one) + "\n" for one in changed) if is_lines else json.dumps(changed)
+        spoilt = "".join(json.dumps(one) + "\n" for one in changed) if is_lines else json.dumps(changed)
         odd = tmp_path / path.name
-        odd.write_text(written)
+        odd.write_text(spoilt)
         try:
             found(source, odd)
         except RequestError:  # nothing is left of what it was

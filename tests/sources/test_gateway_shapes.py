@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import clickhouse_connect
 import pytest
 
+from tests.rollouts import loopback
+from tests.sources.conftest import exported
 from trajkit.schema import Episode, Purpose, Transition
-from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.connect.database import open_database
-from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
 tensorzero = pytest.importorskip("tensorzero", reason="pip install 'trajkit[tensorzero]'")
@@ -81,16 +78,6 @@ ASKED: dict[str, dict[str, Any]] = {
 INPUT = {"messages": [{"role": "user", "content": "where to?"}]}
 
 
-def _loopback() -> ModuleType:
-    path = Path(__file__).parents[1] / "rollouts" / "loopback.py"
-    spec = importlib.util.spec_from_file_location("loopback", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 class Made(NamedTuple):
     """What was asked of the gateway, and what it wrote."""
 
@@ -137,7 +124,6 @@ def made(server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made
     folder = tmp_path_factory.mktemp("gateway")
     for name, text in SCHEMAS.items():
         (folder / name).write_text(text)
-    loopback = _loopback()
 
     def answer(body: dict[str, Any], number: int) -> Any:
         if "index of the best" in json.dumps(body):
@@ -156,11 +142,7 @@ def made(server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made
 
 
 def _exported(url: str, folder: Path) -> dict[str, Episode]:
-    database = open_database(url)
-    try:
-        export(database, ExportRequest(include_eval=True), folder)
-    finally:
-        database.close()
+    exported(url, folder, include_eval=True)
     return {episode.episode_id: episode for episode in open_dataset(folder)}
 
 

@@ -16,13 +16,12 @@ import pyarrow as pa
 import pytest
 
 from tests.matrix import daily
+from tests.sources.conftest import exported
 from trajkit.errors import ServiceError
 from trajkit.schema import Episode
-from trajkit.sources.request import ExportRequest
+from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
 from trajkit.sources.tensorzero.connect.clickhouse.heads import Heads
-from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export import pull
-from trajkit.sources.tensorzero.export.export import export
 from trajkit.sources.tensorzero.export.texts import heads
 from trajkit.store.dataset import open_dataset
 
@@ -86,21 +85,16 @@ def both(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: Sent) 
     """Export in both ways, and demand the same rows; gives the episodes."""
     numbers = itertools.count()
 
-    def exported(**options: Any) -> list[Episode]:
+    def read(**options: Any) -> list[Episode]:
         goal = tmp_path / f"store-{next(numbers)}"
-        database = open_database(url)
-        try:
-            tally, manifest = export(database, ExportRequest(**options), goal)
-        finally:
-            database.close()
-        assert manifest is not None
+        tally, manifest = exported(url, goal, **options)
         return [*sorted(open_dataset(goal), key=lambda episode: episode.episode_id), (tally, manifest.digest)]
 
     def compared(**options: Any) -> list[Episode]:
-        found = exported(**options)
+        found = read(**options)
         with monkeypatch.context() as whole:
             whole.setattr(pull, "LONG_BYTES", 1e12)
-            expected = exported(**options)
+            expected = read(**options)
         assert found == expected
         return found[:-1]
 
@@ -156,18 +150,11 @@ def random_history(rows: Any, chance: random.Random) -> None:
         kind = chance.choices(["same", "other input", "no input"], [9, 1, 1])[0]
         if kind == "other input":
             said = {"system": {"name": "x"}, "messages": [*prompt, message("user", "another")]}
-        inference_id = rows.id()
-        rows.insert(
-            "ChatInference",
-            id=inference_id,
-            function_name="talk",
-            variant_name="plain",
-            episode_id=episode_id,
+        inference_id = rows.chat_step(
+            episode_id,
+            output=[{"type": "text", "text": answer}],
             input="" if kind == "no input" else json.dumps(said, ensure_ascii=False, separators=(",", ":")),
-            output=json.dumps([{"type": "text", "text": answer}], ensure_ascii=False, separators=(",", ":")),
-            tool_params="",
-            inference_params="{}",
-            tags={},
+            calls=0,
         )
         for _ in range(chance.choices([0, 1, 2], [1, 12, 1])[0]):
             odd = chance.random() < 0.1
@@ -215,14 +202,8 @@ def test_a_generated_database_gives_the_same_store(
     for number, long_bytes in enumerate((0, 1e12)):
         monkeypatch.setattr(pull, "LONG_BYTES", long_bytes)
         monkeypatch.setattr(heads, "_LEAST_SAVED", -1e9)
-        database = open_database(shared_clickhouse)
-        try:
-            request = ExportRequest(include_eval=True, max_bad=1000)
-            _, manifest = export(database, request, tmp_path / f"store-{number}")
-        finally:
-            database.close()
-        assert manifest is not None
-        digests.append(manifest.digest)
+        goal = tmp_path / f"store-{number}"
+        digests.append(exported(shared_clickhouse, goal, include_eval=True, max_bad=1000)[1].digest)
     assert digests[0] == digests[1]
 
 
@@ -245,11 +226,7 @@ def test_short_prompts_are_not_looked_at(rows: Any, url: str, tmp_path: Path, mo
 
     monkeypatch.setattr(pull, "what_to_leave_out", never)
     converse(rows, 5)
-    database = open_database(url)
-    try:
-        export(database, ExportRequest(), tmp_path / "store")
-    finally:
-        database.close()
+    exported(url, tmp_path / "store")
 
 
 def spoil(rows: Any, number: int, table: str, column: str, value: str) -> None:
@@ -392,19 +369,9 @@ def test_the_input_is_kept_where_it_says_something_else(rows: Any, both: Any) ->
         {"system": {"mission": "m"}, "messages": [user]},
         {"system": "Play.", "messages": [message("user", "two")]},
     ):
-        inference_id = rows.id()
-        rows.insert(
-            "ChatInference",
-            id=inference_id,
-            function_name="talk",
-            variant_name="plain",
-            episode_id=episode_id,
-            input=json.dumps(said, separators=(",", ":")),
-            output='[{"type":"text","text":"go"}]',
-            tool_params="",
-            inference_params="{}",
-            tags={},
-        )
+        spelled = json.dumps(said, separators=(",", ":"))
+        output = [{"type": "text", "text": "go"}]
+        inference_id = rows.chat_step(episode_id, output=output, input=spelled, calls=0)
         rows.call(inference_id, user="one", text="go", system="Play.")
     (episode,) = both()
     assert [step.input is None for step in episode.steps] == [True, False, False, False, False]
@@ -419,13 +386,9 @@ def test_rows_that_are_gone_when_they_are_asked_for_again_are_an_error(
         rows, 3, "ModelInference", "input_messages", "replaceOne(input_messages, 'question 0', 'question Z')"
     )
     monkeypatch.setattr(Heads, "whole_prompts", lambda *args: iter(()))
-    database = open_database(url)
     goal = tmp_path / "store"
-    try:
-        with pytest.raises(ServiceError, match="was there and is gone") as caught:
-            export(database, ExportRequest(), goal)
-    finally:
-        database.close()
+    with pytest.raises(ServiceError, match="was there and is gone") as caught:
+        exported(url, goal)
     assert caught.value.hint is not None
     assert not goal.exists()
 
@@ -434,16 +397,9 @@ def test_rows_that_are_gone_when_they_are_asked_for_again_are_an_error(
 def test_a_user_who_may_set_nothing_can_read_long_conversations(
     rows: Any, sent: Sent, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
-
     converse(rows, 5)
     monkeypatch.setattr(Connection, "_may_set", lambda self, name: False)
-    database = open_database(server.url_for(server.user))
-    try:
-        _, manifest = export(database, ExportRequest(), tmp_path / "store")
-    finally:
-        database.close()
-    assert manifest is not None
+    _, manifest = exported(server.url_for(server.user), tmp_path / "store")
     assert manifest.counts.n_steps == 5
     assert sum(sent.short) > 0
 

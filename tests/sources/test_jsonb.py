@@ -9,6 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sources.row_database import spelled
 from trajkit.sources.tensorzero.connect import jsonb
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | st.sampled_from(
@@ -21,6 +22,13 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
         '", "type": "text"}',
         "{",
         '{"',
+        '"type":"file"',
+        '"value":',
+        '\\", "type":"x"',
+        "\\u0041",
+        "\x1f",
+        "é/",
+        '},{"role":"',
     ]
 )
 JSON = st.recursive(
@@ -52,10 +60,6 @@ def as_jsonb(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(as_jsonb, value)) + "]"
     return spelled(value)
-
-
-def spelled(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def respelled(values: list[str | None], sql: str) -> list[str | None]:

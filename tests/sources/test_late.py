@@ -12,23 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sources.row_database import spelled
+from tests.sources.test_jsonb import TEXTS
 from trajkit.sources.tensorzero.connect import tables
 from trajkit.sources.tensorzero.export.read_sql import read_sql
 from trajkit.sources.tensorzero.export.spool import Group, Spool
 from trajkit.sources.tensorzero.export.texts.late import CALL_ROW, INPUT_ROW, described, late_texts
 
-TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | st.sampled_from(
-    [
-        '"type":"file"',
-        '{"type":"tool_call"}',
-        '"value":',
-        '\\", "type":"x"',
-        "\\u0041",
-        "\x1f",
-        "é/",
-        '},{"role":"',
-    ]
-)
 BLOCKS = st.builds(lambda text: {"type": "text", "text": text}, TEXTS) | st.builds(
     lambda text: {"type": "raw_text", "value": text}, TEXTS
 )
@@ -41,11 +31,6 @@ MESSAGES = st.lists(
     max_size=3,
 )
 CALLS = st.lists(st.tuples(st.none() | TEXTS, MESSAGES), min_size=1, max_size=5)
-
-
-def spelled(value: Any) -> str:
-    """As TensorZero writes JSON: no spaces, control characters in lower-case hex."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def prompt_of(system: str | None, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

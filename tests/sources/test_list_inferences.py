@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import json
 import random
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.matrix import daily
+from tests.sources.row_database import BASE_MS
 from trajkit.errors import NothingMatched
 from trajkit.sources.choose import list_steps
 from trajkit.sources.request import ExportRequest
@@ -22,7 +22,6 @@ from trajkit.sources.tensorzero.export.choose import begin, open_workspace
 from trajkit.sources.tensorzero.export.export import _decide
 from trajkit.stack.clickhouse import ClickHouse as Server
 
-BASE_MS = 1_780_000_000_000
 N_EPISODES = 60
 CONFIG = """
 [gateway]
@@ -77,95 +76,52 @@ COMPARISONS = ("<", "<=", "=", ">", ">=", "!=")
 
 
 class World(NamedTuple):
-    """A database with rows, read by both."""
+    """A database, read by both."""
 
     database: TensorZero
     gateway: Any
-    rows: Logged
+    rows: Any
 
 
-class Logged:
-    """Rows, kept in memory to be inserted at once."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, list[dict[str, Any]]] = {}
-        self._n = itertools.count(1)
-
-    def id(self, at_ms: int) -> str:
-        n = next(self._n)
-        hexed = f"{at_ms:012x}"
-        return f"{hexed[:8]}-{hexed[8:]}-7{n % 4096:03x}-8000-{n:012x}"
-
-    def step(self, episode_id: str, at_ms: int, *, function: str, variant: str, tags: dict[str, str]) -> str:
-        inference_id = self.id(at_ms)
-        is_json = function == "act"
-        row: dict[str, Any] = {
-            "id": inference_id,
-            "function_name": function,
-            "variant_name": variant,
-            "episode_id": episode_id,
-            "input": _json({"messages": [{"role": "user", "content": [{"type": "text", "text": "go"}]}]}),
-            "output": _json({"raw": "{}", "parsed": {}} if is_json else [{"type": "text", "text": "yes"}]),
-            "inference_params": _json({"chat_completion": {}}),
-            "processing_time_ms": 20,
-            "tags": tags,
-        } | ({"output_schema": "{}"} if is_json else {"tool_params": ""})
-        self.add("JsonInference" if is_json else "ChatInference", row)
-        return inference_id
-
-    def metric(self, name: str, target_id: str, value: float | bool, at_ms: int) -> None:
-        kind = METRICS[name][0]
-        self.add(
-            f"{kind.title()}MetricFeedback",
-            {"id": self.id(at_ms), "target_id": target_id, "metric_name": name, "value": value, "tags": {}},
-        )
-
-    def demonstration(self, inference_id: str, at_ms: int) -> None:
-        value = _json([{"type": "text", "text": "better"}])
-        row = {"id": self.id(at_ms), "inference_id": inference_id, "value": value, "tags": {}}
-        self.add("DemonstrationFeedback", row)
-
-    def add(self, table: str, row: dict[str, Any]) -> None:
-        self.tables.setdefault(table, []).append(row)
-
-    def insert(self, client: Any) -> None:
-        for table, rows in self.tables.items():
-            names = list(rows[0])
-            values = [[_native(name, row[name]) for name in names] for row in rows]
-            client.insert(table, values, column_names=names)
+def step(rows: Any, episode_id: str, at_ms: int, *, function: str, variant: str, tags: dict[str, str]) -> str:
+    inference_id = rows.id(at_ms=at_ms)
+    if function == "act":
+        known = {"inference_id": inference_id, "function": function, "variant": variant}
+        return str(rows.json_step(episode_id, raw="{}", calls=0, tags=tags, **known))
+    own = {"id": inference_id, "variant_name": variant, "processing_time_ms": 20, "tags": tags}
+    user = {"role": "user", "content": [{"type": "text", "text": "go"}]}
+    said = [{"type": "text", "text": "yes"}]
+    rows.chat_step(episode_id, output=said, prompt=[user], calls=0, **own)
+    return str(inference_id)
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+def metric(rows: Any, name: str, target_id: str, value: float | bool, at_ms: int) -> None:
+    log = rows.float if METRICS[name][0] == "float" else rows.boolean
+    log(target_id, value, metric=name, id=rows.id(at_ms=at_ms))
 
 
-def _native(name: str, value: Any) -> Any:
-    return uuid.UUID(value) if name in ("id", "episode_id", "target_id", "inference_id") else value
-
-
-def logged(seed: int) -> Logged:
+def log(rows: Any, seed: int) -> None:
     """Episodes of both functions, scored or not, some of them twice, a second and more between two scores."""
-    lot, rows = random.Random(seed), Logged()
+    lot = random.Random(seed)
     for number in range(N_EPISODES):
         at = BASE_MS + number * 60_000 + lot.randrange(1000)
-        episode_id = rows.id(at)
+        episode_id = rows.id(at_ms=at)
         steps = []
-        for step in range(lot.randint(1, 5)):
+        for place in range(lot.randint(1, 5)):
             tags = {key: lot.choice(values) for key, values in TAGS.items() if lot.random() < 0.6}
             function = lot.choice(("act", "act", "talk"))
             variant = "a" if function == "talk" else lot.choice("ab")
-            step_at = at + step * 1000 + lot.randrange(1000)
-            steps.append(rows.step(episode_id, step_at, function=function, variant=variant, tags=tags))
+            step_at = at + place * 1000 + lot.randrange(1000)
+            steps.append(step(rows, episode_id, step_at, function=function, variant=variant, tags=tags))
         late = itertools.count(at + 10_000, 1500)
         for name, (kind, level) in METRICS.items():
             for target in [episode_id] if level == "episode" else steps:
                 for _ in range(lot.choice((0, 1, 1, 2))):
                     value = lot.choice(LOGGED) if kind == "float" else lot.random() < 0.5
-                    rows.metric(name, target, value, next(late))
+                    metric(rows, name, target, value, next(late))
         for inference_id in steps:
             if lot.random() < 0.2:
-                rows.demonstration(inference_id, next(late))
-    return rows
+                rows.demonstration(inference_id, [{"type": "text", "text": "better"}])
 
 
 @pytest.fixture(scope="module")
@@ -185,16 +141,10 @@ def gateway(server: Server, client: Any, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def filled(url: str, client: Any, gateway: Any) -> Iterator[Callable[[Logged], World]]:
-    """Put these rows, and nothing else, into the database."""
-    database = open_database(url)
-
-    def fill(rows: Logged) -> World:
-        rows.insert(client)
-        return World(database, gateway, rows)
-
-    yield fill
-    database.close()
+def world(url: str, rows: Any, gateway: Any) -> Iterator[World]:
+    """A database without rows."""
+    with contextlib.closing(open_database(url)) as database:
+        yield World(database, gateway, rows)
 
 
 # -- both answers --------------------------------------------------------------------------------------------
@@ -204,6 +154,7 @@ def theirs(world: World, tree: Filter | None, **options: Any) -> set[str]:
     """The inferences that TensorZero lists."""
     import tensorzero
 
+    world.rows.write()
     request = tensorzero.ListInferencesRequest(
         filters=None if tree is None else tree.theirs(), output_source="inference", limit=100_000, **options
     )
@@ -212,13 +163,11 @@ def theirs(world: World, tree: Filter | None, **options: Any) -> set[str]:
 
 def ours(world: World, where: str | None, **options: Any) -> set[str]:
     """The steps that an export selects."""
-    request = ExportRequest(where=where, include_eval=True, **options)
-    as_of = datetime.now(UTC)
-    seen = request.model_copy(update={"as_of": as_of})
-    with open_workspace() as opened, begin(world.database, seen) as beginning:
+    request = ExportRequest(where=where, include_eval=True, as_of=datetime.now(UTC), **options)
+    with open_workspace() as opened, begin(world.database, request) as beginning:
         workspace = opened()
         try:
-            _decide(workspace, world.database, beginning, request, as_of, lambda progress: None)
+            _decide(workspace, world.database, beginning, lambda *progress: None)
         except NothingMatched:
             return set()
         list_steps(workspace.connection)
@@ -309,10 +258,8 @@ def a_filter(lot: random.Random, depth: int) -> Filter:
 
 @pytest.mark.timeout(900)  # 200 take half a minute on a machine that has nothing else to do
 @pytest.mark.parametrize("n_filters", [8, pytest.param(200, marks=pytest.mark.full)])
-def test_random_filters_select_what_tensorzero_lists(
-    filled: Callable[[Logged], World], n_filters: int
-) -> None:
-    world = filled(logged(11))
+def test_random_filters_select_what_tensorzero_lists(world: World, n_filters: int) -> None:
+    log(world.rows, 11)
     lot, sizes = random.Random(20_261_121), []
     for _ in range(n_filters):
         tree = a_filter(lot, 3)
@@ -332,28 +279,25 @@ def test_random_filters_select_what_tensorzero_lists(
     assert len(set(sizes)) > n_filters / 7
 
 
-def test_without_a_filter_both_take_everything(filled: Callable[[Logged], World]) -> None:
-    world = filled(logged(12))
+def test_without_a_filter_both_take_everything(world: World, client: Any) -> None:
+    log(world.rows, 12)
     everything = theirs(world, None)
     assert ours(world, None) == everything
-    assert len(everything) == sum(
-        len(world.rows.tables[table]) for table in ("JsonInference", "ChatInference")
-    )
+    assert len(everything) == client.command(f"SELECT count() FROM ({STEPS})")
 
 
 # -- where TensorZero's answer is another --------------------------------------------------------------------
 
 
-def targets(world: World, name: str) -> set[str]:
+STEPS = "SELECT id, episode_id FROM JsonInference UNION ALL SELECT id, episode_id FROM ChatInference"
+
+
+def targets(client: Any, name: str) -> set[str]:
     """The inferences that a metric was measured on, itself or its episode."""
-    kind, _ = METRICS[name]
-    measured = {
-        row["target_id"]
-        for row in world.rows.tables[f"{kind.title()}MetricFeedback"]
-        if row["metric_name"] == name
-    }
-    steps = itertools.chain(world.rows.tables["JsonInference"], world.rows.tables["ChatInference"])
-    return {row["id"] for row in steps if measured & {row["id"], row["episode_id"]}}
+    table = f"{METRICS[name][0].title()}MetricFeedback"
+    measured = f"(SELECT target_id FROM {table} WHERE metric_name = '{name}')"
+    sql = f"SELECT id FROM ({STEPS}) WHERE id IN {measured} OR episode_id IN {measured}"
+    return {str(row[0]) for row in client.query(sql).result_rows}
 
 
 @pytest.mark.full
@@ -367,31 +311,29 @@ def targets(world: World, name: str) -> set[str]:
     ],
 )
 def test_the_negation_of_one_comparison_brings_what_was_not_measured(
-    filled: Callable[[Logged], World], leaf: Filter
+    world: World, client: Any, leaf: Filter
 ) -> None:
     """TensorZero does so unless the comparison stands directly below `not`: then it leaves those out."""
-    world = filled(logged(13))
+    log(world.rows, 13)
     bare, wrapped = Filter("not", (), (leaf,)), Filter("not", (), (Filter("and", (), (leaf,)),))
     assert ours(world, bare.ours()) == ours(world, wrapped.ours()) == theirs(world, wrapped)
     assert ours(world, bare.ours()) - theirs(world, bare) == theirs(world, None) - targets(
-        world, leaf.values[0]
+        client, leaf.values[0]
     )
     assert theirs(world, bare) < ours(world, bare.ours())
 
 
-def test_of_two_scores_within_a_second_the_later_counts(filled: Callable[[Logged], World]) -> None:
+def test_of_two_scores_within_a_second_the_later_counts(world: World) -> None:
     """TensorZero goes by a time in whole seconds, so that the earlier may win."""
-    rows = Logged()
+    rows = world.rows
     better, worse = [], []
     for number in range(40):
         at = BASE_MS + number * 60_000
         for first, second, kept in ((0.0, 1.0, better), (1.0, 0.0, worse)):
-            episode_id = rows.id(at)
-            step = rows.step(episode_id, at, function="act", variant="a", tags={})
-            rows.metric("score", episode_id, first, at + 5000)
-            rows.metric("score", episode_id, second, at + 5400)
-            kept.append(step)
-    world = filled(rows)
+            episode_id = rows.id(at_ms=at)
+            kept.append(step(rows, episode_id, at, function="act", variant="a", tags={}))
+            metric(rows, "score", episode_id, first, at + 5000)
+            metric(rows, "score", episode_id, second, at + 5400)
     above = Filter("float", ("score", ">", 0.5))
     assert ours(world, above.ours()) == set(better)
     assert theirs(world, above) != set(better)
@@ -399,27 +341,22 @@ def test_of_two_scores_within_a_second_the_later_counts(filled: Callable[[Logged
 
 @pytest.mark.full
 @pytest.mark.parametrize("value", daily([0.7, 0.9, 0.1], 1))
-def test_a_value_passes_a_bound_that_is_written_the_same(
-    filled: Callable[[Logged], World], value: float
-) -> None:
+def test_a_value_passes_a_bound_that_is_written_the_same(world: World, value: float) -> None:
     """TensorZero compares the 32-bit value, widened, with the 64-bit bound: 0.7 is then below 0.7."""
-    rows = Logged()
-    episode_id = rows.id(BASE_MS)
-    step = rows.step(episode_id, BASE_MS, function="act", variant="a", tags={})
-    rows.metric("score", episode_id, value, BASE_MS + 5000)
-    world = filled(rows)
+    episode_id = world.rows.id(at_ms=BASE_MS)
+    made = step(world.rows, episode_id, BASE_MS, function="act", variant="a", tags={})
+    metric(world.rows, "score", episode_id, value, BASE_MS + 5000)
     equal, least, most = (Filter("float", ("score", comparison, value)) for comparison in ("=", ">=", "<="))
     for each in (equal, least, most):
-        assert ours(world, each.ours()) == {step}
+        assert ours(world, each.ours()) == {made}
     assert theirs(world, equal) == set()
     assert len(theirs(world, least)) + len(theirs(world, most)) == 1
 
 
-def test_a_time_is_compared_in_milliseconds(filled: Callable[[Logged], World]) -> None:
+def test_a_time_is_compared_in_milliseconds(world: World) -> None:
     """TensorZero keeps whole seconds: what began within a second did not begin after its start."""
-    rows = Logged()
-    step = rows.step(rows.id(BASE_MS), BASE_MS + 400, function="act", variant="a", tags={})
-    world = filled(rows)
+    episode_id = world.rows.id(at_ms=BASE_MS)
+    made = step(world.rows, episode_id, BASE_MS + 400, function="act", variant="a", tags={})
     moment = datetime.fromtimestamp(BASE_MS // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert ours(world, f"step.started_at > '{moment}'::timestamptz") == {step}
+    assert ours(world, f"step.started_at > '{moment}'::timestamptz") == {made}
     assert theirs(world, Filter("time", (">", moment))) == set()

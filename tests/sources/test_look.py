@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,12 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.matrix import daily
+from tests.sources.conftest import exported
 from trajkit.cli.main import run as trajkit
 from trajkit.errors import NothingMatched, ServiceError
 from trajkit.sources.access import Access
-from trajkit.sources.request import ExportRequest, MetricCondition
+from trajkit.sources.request import MetricCondition
 from trajkit.sources.tensorzero.connect.database import TensorZero, open_database
-from trajkit.sources.tensorzero.export.export import export
 from trajkit.sources.tensorzero.look import look as looking
 from trajkit.sources.tensorzero.look.look import look
 from trajkit.sources.tensorzero.look.models import DatabaseLook, MetricLook
@@ -43,11 +44,8 @@ def open_to_look(url: str, access: Access = Access()) -> TensorZero:  # noqa: B0
 
 
 def looked(url: str, access: Access = Access()) -> DatabaseLook:  # noqa: B008
-    database = open_to_look(url, access)
-    try:
+    with contextlib.closing(open_to_look(url, access)) as database:
         return look(database)
-    finally:
-        database.close()
 
 
 def metric_of(found: DatabaseLook, name: str) -> MetricLook:
@@ -82,28 +80,17 @@ def lived(rows_of: Any, server: Any) -> Lived:
     rows.float(rows.episode(None, function="tensorzero::default"), 0.5)
     rows.float(rows.episode(None), 0.9, tags={"trajkit.purpose": "eval"})
     unfinished = rows.episode(0.8)
-    rows.insert(
-        "CommentFeedback",
-        id=rows.id(),
-        target_id=unfinished,
-        target_type="episode",
-        value="abandoned: killed",
-        tags={"trajkit.abandoned": "killed"},
-    )
+    rows.comment(unfinished, "abandoned: killed", tags={"trajkit.abandoned": "killed"})
     rows.float(rows.id(), 0.7)  # of an episode that is not there
     rows.float(rows.episode(None), float("nan"))
     return Lived(url, server.url_for(server.user, database="lived"))
 
 
 def kept_by_an_export(url: str, condition: MetricCondition) -> int:
-    database = open_database(url)
     try:
-        tally, _ = export(database, ExportRequest(metrics=(condition,)), None)
+        return int(exported(url, None, metrics=(condition,))[0].n_episodes_kept)
     except NothingMatched:
         return 0
-    finally:
-        database.close()
-    return tally.n_episodes_kept
 
 
 @pytest.mark.full
@@ -217,10 +204,8 @@ def test_what_is_too_much_for_the_server_is_named_and_the_rest_is_shown(
 def test_a_look_has_only_so_much_time_where_the_user_may_say_so(server: Any, url: str) -> None:
     def limit_of(database: TensorZero) -> str:
         sql = "SELECT value FROM system.settings WHERE name = 'max_execution_time'"
-        try:
+        with contextlib.closing(database):
             return str(database.dialect.connection.query(sql)[0][0])
-        finally:
-            database.close()
 
     assert limit_of(open_to_look(server.url)) == str(PATIENCE_S)
     assert limit_of(open_to_look(server.url, Access(max_seconds=5))) == "5"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trajkit.schema import FileBlock, Purpose
+from trajkit.schema import Purpose
 from trajkit.sources.request import MetricCondition
 from trajkit.sources.tensorzero.connect.database import TensorZero, open_database
 
@@ -151,49 +151,6 @@ def test_14_a_cached_answer_says_so_and_keeps_what_the_cache_kept(rows: Any, run
 
 
 @pytest.mark.full
-def test_16_tools_of_the_configuration_are_found_without_a_list(
-    rows: Any, run: Any, client: Any, snapshots: None
-) -> None:
-    tool = {"description": "walk", "parameters": {"type": "object"}, "name": "move", "strict": True}
-    config = (
-        '[tools.move]\ndescription = "walk"\nstrict = true\n[tools.move.parameters]\n'
-        '__tensorzero_remapped_path = "x"\n__data = \'{"type":"object"}\'\n'
-    )
-    rows.insert("ConfigSnapshot", config=config, extra_templates={}, hash=77, tensorzero_version="x")
-    episode_id = rows.id()
-    listed = {"tools_available": [tool], "tool_choice": "auto", "parallel_tool_calls": None}
-    asked = '{"tools":["move"],"choice":"function_default"}'
-    for params in (listed, ""):
-        rows.chat_step(
-            episode_id,
-            output=SAID,
-            prompt=TEXT,
-            tool_params=params,
-            allowed_tools=asked,
-            tool_choice="auto",
-            snapshot_hash=77,
-        )
-    _, episodes = run()
-    assert [step.tools for step in episodes[episode_id].steps] == [(tool,), (tool,)]
-
-
-@pytest.mark.full
-def test_17_a_file_is_a_pointer_and_may_be_gone(rows: Any, run: Any) -> None:
-    file = {
-        "type": "file",
-        "source_url": None,
-        "mime_type": "image/png",
-        "storage_path": {"kind": {"type": "disabled"}, "path": "observability/files/x.png"},
-    }
-    episode_id = rows.id()
-    rows.chat_step(episode_id, output=SAID, prompt=[{"role": "user", "content": [file]}])
-    _, episodes = run()
-    prompt = episodes[episode_id].prompt(0)
-    assert prompt is not None
-    assert prompt[0].content == (FileBlock(mime_type="image/png", storage_path=file["storage_path"]),)
-
-
-@pytest.mark.full
 def test_18_rows_that_come_late_are_unknown_until_they_are_there(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     inference_id = rows.json_step(episode_id, calls=0)
@@ -247,14 +204,6 @@ def test_21_the_prompt_is_what_was_rendered_even_where_the_input_has_no_system(r
         "A static prompt.",
         "wrapped: plain",
     ]
-
-
-@pytest.mark.full
-def test_23_more_rows_come_than_tensorzero_lists_by_default(rows: Any, run: Any) -> None:
-    episode_id = rows.episode(None, n_steps=1)
-    rows.copy(episode_id, 60)
-    _, episodes = run()
-    assert episodes[episode_id].n_steps == 61
 
 
 @pytest.mark.full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -12,58 +13,18 @@ import pyarrow as pa
 import pytest
 
 from tests.matrix import daily
+from tests.sources import generated
+from tests.sources.conftest import exported
 from trajkit.errors import NothingMatched, QueryError, ServiceError
-from trajkit.schema import Manifest
 from trajkit.sources.access import Access, LimitReached
-from trajkit.sources.request import ExportRequest, MetricCondition, Tally
+from trajkit.sources.request import ExportRequest, MetricCondition
 from trajkit.sources.tensorzero.connect.database import TensorZero, connect, open_database
+from trajkit.sources.tensorzero.connect.postgres.connection import Connection
 from trajkit.sources.tensorzero.connect.url import parse_url
-from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store, verify
 
 EVERYTHING = {"include_eval": True, "include_abandoned": True}
-
-
-def exported(url: str, goal: Path, access: Access | None = None, **options: Any) -> tuple[Tally, Manifest]:
-    database = open_database(url, access or Access())
-    try:
-        tally, manifest = export(database, ExportRequest(**options), goal)
-    finally:
-        database.close()
-    assert manifest is not None
-    return tally, manifest
-
-
-def differences(one: Path, other: Path) -> list[str]:
-    """The columns in which two stores differ, of those that the digest covers: for a person to read."""
-    import duckdb
-
-    from trajkit.store.digest import spelled_json
-    from trajkit.store.layout import TABLES
-
-    found = []
-    with duckdb.connect() as connection:
-        for table, columns in TABLES.items():
-            for column in columns:
-                if not column.is_digested:
-                    continue
-                key = {"episodes": "episode_id", "steps": "inference_id", "feedback": "feedback_id"}[table]
-                is_free = column.sql_type == "JSON" and not column.is_closed
-                value = spelled_json(column.name) if is_free else f"{column.name}::VARCHAR"
-                sides = " FULL JOIN ".join(
-                    f"(SELECT {key} AS key, {value} AS v FROM '{path / table}/*.parquet') {side}"
-                    for path, side in ((one, "a"), (other, "b"))
-                )
-                try:
-                    rows = connection.execute(
-                        f"SELECT a.key, a.v, b.v FROM {sides} ON a.key = b.key"
-                        " WHERE a.v IS DISTINCT FROM b.v LIMIT 2"
-                    ).fetchall()
-                except duckdb.BinderException:  # no metric of this level, so no column
-                    continue
-                found += [f"{table}.{column.name} {row}" for row in rows]
-    return found
 
 
 REQUESTS: dict[str, dict[str, Any]] = {
@@ -95,9 +56,7 @@ def test_the_digest_is_that_of_the_same_export_from_clickhouse(
     expected, of_clickhouse = exported(shared_clickhouse, tmp_path / "clickhouse", **options)
     found, of_postgres = exported(shared_postgres, tmp_path / "postgres", **options)
     assert found == expected
-    assert of_postgres.digest == of_clickhouse.digest, differences(
-        tmp_path / "clickhouse", tmp_path / "postgres"
-    )
+    assert of_postgres.digest == of_clickhouse.digest
     assert of_postgres.counts == of_clickhouse.counts
     assert of_postgres.metrics == of_clickhouse.metrics
     verify(open_store(tmp_path / "postgres"), deep=True)
@@ -259,37 +218,21 @@ def test_nothing_is_written_and_every_transaction_is_read_only(
 
 
 def test_a_write_is_refused_whoever_the_user_is(postgres_server: Any, shared_postgres: str) -> None:
-    from trajkit.sources.tensorzero.connect.postgres.connection import Connection
-
-    connection = Connection(parse_url(postgres_server.address.url("shared", is_owner=True)))
-    try:
+    owner = parse_url(postgres_server.url("shared", is_owner=True))
+    with contextlib.closing(Connection(owner)) as connection:
         with pytest.raises(ServiceError, match="read-only transaction"):
             connection.query(
                 "WITH gone AS (DELETE FROM tensorzero.comment_feedback RETURNING id) SELECT * FROM gone"
             )
         assert connection.query("SELECT 1") == [(1,)]
-    finally:
-        connection.close()
 
 
-NAMES = [
-    *(
-        "'",
-        '"',
-        "\\",
-        ";",
-        "'; DROP TABLE tensorzero.chat_inferences; --",
-        "\\'; --",
-        "$1",
-        "é漢字",
-        "%s",
-        "{x}",
-    ),
-]
+NAMES = ["'; DROP TABLE tensorzero.chat_inferences; --", "\\'; --", "$1", "é漢字", "%s", "{x}"]
+NAMES += ["'", '"', "\\", ";"]
 
 
 @pytest.fixture(scope="module")
-def named(generated: Any, postgres_of: Callable[[str, Any], str]) -> tuple[str, dict[str, str]]:
+def named(postgres_of: Callable[[str, Any], str]) -> tuple[str, dict[str, str]]:
     """A database where each of `NAMES` is function, variant, tag and metric of one episode, and those."""
     data = generated.generated(seed=2, n_episodes=2 * len(NAMES))
     episode_of = dict(zip(NAMES, data.episode_ids, strict=False))
@@ -314,18 +257,14 @@ def test_names_only_match_themselves(
         {"tags": {name: name}},
         {"metrics": (MetricCondition(name=name, min=0.5),)},
     ]
-    database = open_database(url)
-    try:
-        for options in asked:
-            tally, _ = export(database, ExportRequest(**EVERYTHING, **options), None)
-            assert tally.n_episodes_kept == 1
-        for options in ({"functions": (f"{name}x",)}, {"metrics": (MetricCondition(name=f"{name}x"),)}):
-            with pytest.raises(QueryError, match=r"no (function|metric)"):
-                export(database, ExportRequest(**options), None)
-        with pytest.raises(NothingMatched):
-            export(database, ExportRequest(tags={name: f"{name}x"}, **EVERYTHING), None)
-    finally:
-        database.close()
+    for options in asked:
+        tally, _ = exported(url, None, **EVERYTHING, **options)
+        assert tally.n_episodes_kept == 1
+    for options in ({"functions": (f"{name}x",)}, {"metrics": (MetricCondition(name=f"{name}x"),)}):
+        with pytest.raises(QueryError, match=r"no (function|metric)"):
+            exported(url, None, **options)
+    with pytest.raises(NothingMatched):
+        exported(url, None, tags={name: f"{name}x"}, **EVERYTHING)
     exported(url, tmp_path / "store", functions=(name,), tags={name: name}, **EVERYTHING)
     assert [each.episode_id for each in open_dataset(tmp_path / "store")] == [episode_of[name]]
     assert int(postgres_server.run("SELECT count(*) FROM tensorzero.chat_inferences", "names")) > 0
@@ -333,7 +272,7 @@ def test_names_only_match_themselves(
 
 @pytest.mark.full
 def test_a_server_that_ends_in_the_middle_leaves_nothing_that_looks_finished(
-    postgres_of: Callable[[str, Any], str], generated: Any, postgres_server: Any, tmp_path: Path
+    postgres_of: Callable[[str, Any], str], postgres_server: Any, tmp_path: Path
 ) -> None:
     url = postgres_of("killed", generated.generated(seed=3, n_episodes=100))
     _, undisturbed = exported(url, tmp_path / "undisturbed", **EVERYTHING)
@@ -345,10 +284,8 @@ def test_a_server_that_ends_in_the_middle_leaves_nothing_that_looks_finished(
             )
             return super().inferences(*asked)
 
-    database = Killing(connect(url))
     with pytest.raises(ServiceError, match=r"postgresql://127\.0\.0\.1"):
-        export(database, ExportRequest(**EVERYTHING), tmp_path / "killed")
-    database.close()
+        exported(Killing(connect(url)), tmp_path / "killed", **EVERYTHING)
     assert not (tmp_path / "killed").exists()
     _, again = exported(url, tmp_path / "killed", **EVERYTHING)
     assert again.digest == undisturbed.digest
@@ -365,18 +302,13 @@ def test_a_stream_that_is_broken_off_gives_its_connection_up(shared_postgres: st
 
 @pytest.mark.full
 def test_what_a_query_may_take_is_told_to_the_server(shared_postgres: str, tmp_path: Path) -> None:
-    from trajkit.sources.tensorzero.connect.postgres.connection import Connection
-
     access = Access(max_threads=1, max_memory_bytes=80_000_000, max_seconds=1)
-    connection = Connection(parse_url(shared_postgres), access)
-    try:
+    with contextlib.closing(Connection(parse_url(shared_postgres), access)) as connection:
         names = ("max_parallel_workers_per_gather", "work_mem", "statement_timeout", "transaction_read_only")
         selected = ", ".join(f"current_setting('{name}')" for name in names)
         assert connection.query(f"SELECT {selected}") == [("0", "9765kB", "1s", "on")]
         with pytest.raises(LimitReached, match="statement timeout"):
             connection.query("SELECT pg_sleep(5)::text")
-    finally:
-        connection.close()
     exported(shared_postgres, tmp_path / "store", access)
 
 
@@ -384,7 +316,7 @@ def test_what_a_query_may_take_is_told_to_the_server(shared_postgres: str, tmp_p
 
 
 def test_a_wrong_password_is_said_and_not_shown(postgres_server: Any) -> None:
-    url = f"postgresql://reader:hunter2secret@127.0.0.1:{postgres_server.address.port}/postgres"
+    url = f"postgresql://reader:hunter2secret@127.0.0.1:{postgres_server.port}/postgres"
     with pytest.raises(ServiceError, match="refused user 'reader'") as caught:
         open_database(url)
     error: BaseException | None = caught.value
@@ -395,7 +327,7 @@ def test_a_wrong_password_is_said_and_not_shown(postgres_server: Any) -> None:
 
 def test_a_database_that_is_not_there_is_named(postgres_server: Any) -> None:
     with pytest.raises(ServiceError, match="has no database 'nowhere'"):
-        open_database(postgres_server.address.url("nowhere"))
+        open_database(postgres_server.url("nowhere"))
 
 
 def test_a_server_that_is_not_there_is_said() -> None:
@@ -405,25 +337,20 @@ def test_a_server_that_is_not_there_is_said() -> None:
 
 def test_a_database_of_something_else_lists_what_is_missing(postgres_server: Any) -> None:
     url = postgres_server.make_database("else", tables="CREATE SCHEMA tensorzero")
-    database = open_database(url)
-    try:
-        with pytest.raises(ServiceError, match=r"missing tensorzero\.json_inferences") as caught:
-            database.check(ExportRequest())
-    finally:
-        database.close()
+    with (
+        contextlib.closing(open_database(url)) as database,
+        pytest.raises(ServiceError, match=r"missing tensorzero\.json_inferences") as caught,
+    ):
+        database.check(ExportRequest())
     assert all(table in caught.value.message for table in database.dialect.required)
 
 
 def test_tables_that_may_not_be_read_are_missing_and_the_hint_says_what_to_grant(
-    postgres_server: Any, postgres_of: Callable[[str, Any], str], generated: Any
+    postgres_server: Any, postgres_of: Callable[[str, Any], str]
 ) -> None:
     url = postgres_of("revoked", generated.generated(seed=4, n_episodes=2))
     postgres_server.run("REVOKE SELECT ON tensorzero.comment_feedback FROM reader", "revoked")
-    database = open_database(url)
-    try:
-        with pytest.raises(ServiceError, match=r"missing tensorzero\.comment_feedback ") as caught:
-            database.check(ExportRequest())
-    finally:
-        database.close()
+    with pytest.raises(ServiceError, match=r"missing tensorzero\.comment_feedback ") as caught:
+        exported(url, None)
     assert caught.value.hint is not None
     assert "SELECT" in caught.value.hint

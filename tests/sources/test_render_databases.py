@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.sources import generated
+from tests.sources.conftest import exported
 from trajkit.schema import Message
-from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.archive.copying import archive
-from trajkit.sources.tensorzero.archive.database import open_archive
+from trajkit.sources.tensorzero.archive.dialect import open_archive
 from trajkit.sources.tensorzero.archive.origin import ClickHouseOrigin
 from trajkit.sources.tensorzero.connect.database import open_database
-from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
 pytest.importorskip("minijinja", reason="pip install 'trajkit[render]'")
@@ -50,7 +50,6 @@ model = "m"
 def opened(
     clickhouse_of: Callable[[str, Any], str],
     postgres_of: Callable[[str, Any], str],
-    generated: Any,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Callable[[], Any]]:
     """The three places of one set of rows."""
@@ -79,11 +78,8 @@ def digests(opened: dict[str, Callable[[], Any]], folder: Path, **options: Any) 
     """The digests of one export from each place, whose stores are in `folder`."""
     found = set()
     for kind, database in opened.items():
-        request = ExportRequest(as_of=datetime(2027, 1, 1, tzinfo=UTC), include_invalid=True, **options)
-        with contextlib.closing(database()) as one:
-            _, manifest = export(one, request, folder / kind)
-        assert manifest is not None
-        found.add(manifest.digest)
+        options |= {"as_of": datetime(2027, 1, 1, tzinfo=UTC), "include_invalid": True}
+        found.add(exported(database(), folder / kind, **options)[1].digest)
     return found
 
 

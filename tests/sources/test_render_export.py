@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.matrix import daily
+from tests.sources import render_gateway
 from trajkit.errors import ConfigError, QueryError
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest
@@ -19,14 +19,6 @@ from trajkit.sources.tensorzero.export.prompts import rendered_prompts
 from trajkit.stack.gateway import open_gateway
 
 pytest.importorskip("minijinja", reason="pip install 'trajkit[render]'")
-
-_spec = importlib.util.spec_from_file_location(
-    "render_gateway", Path(__file__).with_name("render_gateway.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-render_gateway = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(render_gateway)
 
 FUNCTIONS = """\
 [functions.story]

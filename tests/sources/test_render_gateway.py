@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import random
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.sources import render_corpus as corpus
+from tests.sources import render_gateway
 from trajkit.errors import DataError
 from trajkit.sources.tensorzero.render.config import Configuration
 from trajkit.sources.tensorzero.render.engine import Engine
@@ -22,14 +23,6 @@ tensorzero = pytest.importorskip("tensorzero", reason="pip install 'trajkit[tens
 pytest.importorskip("minijinja", reason="pip install 'trajkit[render]'")
 
 
-_spec = importlib.util.spec_from_file_location(
-    "render_gateway", Path(__file__).with_name("render_gateway.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-render_gateway = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(render_gateway)
-corpus = render_gateway.by_path(Path(__file__).with_name("render_corpus.py"))
 Gateway = Any
 
 

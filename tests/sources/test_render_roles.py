@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import itertools
 import json
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.sources import render_gateway
 from trajkit.errors import ConfigError, DataError
 from trajkit.sources.tensorzero.render.config import Template
 from trajkit.sources.tensorzero.render.engine import Engine
@@ -20,14 +20,6 @@ from trajkit.sources.tensorzero.render.prompt import Prompt, Renderer
 
 tensorzero = pytest.importorskip("tensorzero", reason="pip install 'trajkit[tensorzero]'")
 pytest.importorskip("minijinja", reason="pip install 'trajkit[render]'")
-
-_spec = importlib.util.spec_from_file_location(
-    "render_gateway", Path(__file__).with_name("render_gateway.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-render_gateway = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(render_gateway)
 
 SCHEMA = '{"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}'
 
@@ -160,10 +152,10 @@ def gateway(tmp_path: Path) -> Iterator[Any]:
         yield found
 
 
-async def _ask_all(gateway: Any, config: Path, calls: list[tuple[str, dict[str, Any]]]) -> list[Any]:
+async def _ask_all(gateway: Any, config: Path, calls: list[dict[str, Any]]) -> list[Any]:
     client = await tensorzero.AsyncTensorZeroGateway.build_embedded(config_file=str(config))
     try:
-        return [await gateway.ask(client, function_name=function, input=given) for function, given in calls]
+        return [await gateway.ask(client, **call) for call in calls]
     finally:
         await client.close()
 
@@ -185,9 +177,10 @@ def test_texts_and_templates_of_every_kind_of_variant_become_what_the_gateway_se
         for line in FUNCTIONS.splitlines()
         if line.startswith("[functions.") and line.count(".") == 1
     ]
-    calls = [(function, given) for function in functions for given in _inputs()]
+    calls = [{"function_name": function, "input": given} for function in functions for given in _inputs()]
     n_sent = n_refused = 0
-    for (function, given), sent in zip(calls, asyncio.run(_ask_all(gateway, config, calls)), strict=True):
+    for call, sent in zip(calls, asyncio.run(_ask_all(gateway, config, calls)), strict=True):
+        function, given = call["function_name"], call["input"]
         renderer = Renderer(engine, configuration.variant(function, "v"))
         if sent is None:
             # it also refuses what a schema forbids; no such input is ever stored
@@ -373,25 +366,15 @@ def test_the_line_of_json_mode_is_where_the_gateway_puts_it(gateway: Any) -> Non
         }
     )
 
-    async def ask() -> list[Any]:
-        client = await tensorzero.AsyncTensorZeroGateway.build_embedded(config_file=str(config))
-        try:
-            return [
-                (
-                    function,
-                    variant,
-                    given,
-                    await gateway.ask(client, function_name=function, variant_name=variant, input=given),
-                )
-                for function in ("plain", "static")
-                for variant in ("on", "strict", "off", "vllm", "short")
-                for given in inputs
-            ]
-        finally:
-            await client.close()
-
+    calls = [
+        {"function_name": function, "variant_name": variant, "input": given}
+        for function in ("plain", "static")
+        for variant in ("on", "strict", "off", "vllm", "short")
+        for given in inputs
+    ]
     n_prefixed = n_sent = 0
-    for function, variant, given, sent in asyncio.run(ask()):
+    for call, sent in zip(calls, asyncio.run(_ask_all(gateway, config, calls)), strict=True):
+        function, variant, given = call.values()
         if sent is None:
             continue
         n_sent += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,16 +10,15 @@ from typing import Any
 import pytest
 
 import trajkit
+from tests.sources import conftest
 from trajkit.cli.main import run as run_command
 from trajkit.curation.merge import merge
 from trajkit.engines.engine import Engine
 from trajkit.errors import DataError, NothingMatched
 from trajkit.schema import Manifest
 from trajkit.sources import shards
-from trajkit.sources.request import ExportRequest, MetricCondition, Shard
-from trajkit.sources.tensorzero.connect.database import open_database
+from trajkit.sources.request import MetricCondition, Shard
 from trajkit.sources.tensorzero.connect.slot import N_SLOTS, slot_of, slots_of
-from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
 LATER = datetime(2027, 1, 1, tzinfo=UTC)
@@ -33,8 +31,7 @@ def urls(shared_clickhouse: str, shared_postgres: str) -> dict[str, str]:
 
 
 def exported(url: str, goal: Path, **options: Any) -> Any:
-    with contextlib.closing(open_database(url)) as database:
-        return export(database, ExportRequest(as_of=LATER, include_eval=True, **options), goal)
+    return conftest.exported(url, goal, as_of=LATER, include_eval=True, **options)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 16, 4096])

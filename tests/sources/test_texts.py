@@ -1,4 +1,4 @@
-"""Texts are picked from the pieces that a file has them in."""
+"""What passes through an export in Arrow: texts by row, ids of either type, observations in order."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from random import Random
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.matrix import daily
+from trajkit.sources.request import ExportRequest
+from trajkit.sources.tensorzero.connect.tables import ids_as, texts_of
+from trajkit.sources.tensorzero.export.choose import open_workspace
+from trajkit.sources.tensorzero.export.texts.observed import OBSERVATION, Observing
 from trajkit.sources.tensorzero.export.texts.selected import Texts, as_array
 
 
@@ -45,3 +51,27 @@ def test_texts_make_the_values_of_an_array(
     made.validate(full=True)
     expected = iter([firsts[first] + seconds[second] for first, second in chosen])
     assert made.to_pylist() == [next(expected) if is_there else None for is_there in is_valid]
+
+
+@given(st.lists(st.uuids().map(str)))
+@pytest.mark.parametrize("kind", daily([pa.string(), pa.uuid()], 1))
+def test_ids_of_either_type_are_the_same_texts(kind: pa.DataType, texts: list[str]) -> None:
+    column = ids_as(texts, kind)
+    assert column.type == kind
+    assert texts_of(column) == texts
+    assert texts_of(pa.chunked_array([column, column])) == texts * 2
+
+
+def test_many_observations_stay_in_order() -> None:
+    n_rows = 600_000  # of fewer DuckDB gives them in order, whatever it was asked
+    texts = [
+        f'{{"messages":[{{"role":"user","content":[{{"type":"text","text":"{n}"}}]}}]}}'
+        for n in range(n_rows)
+    ]
+    batch = pa.RecordBatch.from_pydict({"input": pa.array(texts, pa.string())})
+    with open_workspace() as opened:
+        workspace = opened()
+        workspace.connection.execute("SET threads = 4")
+        observing = Observing(workspace.connection, ExportRequest(), workspace.unreadable)
+        (observed,) = observing.of(iter([batch]))
+    assert observed.column(OBSERVATION.name).to_pylist() == [str(n) for n in range(n_rows)]

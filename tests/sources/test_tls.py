@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.sources import proxy
 from trajkit.cli.main import run as trajkit
 from trajkit.sources.tensorzero.connect.url import parse_url
 from trajkit.store.reader import open_store
-
-_spec = importlib.util.spec_from_file_location("proxy", Path(__file__).with_name("proxy.py"))
-assert _spec is not None
-assert _spec.loader is not None
-proxy = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(proxy)
-
-
-def certificate(folder: Path, name: str, alternative: str) -> tuple[Path, Path]:
-    """A certificate that signs itself, and its key."""
-    program = shutil.which("openssl")
-    if program is None:
-        pytest.skip("there is no openssl to make a certificate with: apt install openssl")
-    folder.mkdir()
-    files = folder / f"{name}.pem", folder / f"{name}.key"
-    options = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
-    options += ["-addext", f"subjectAltName={alternative}", "-addext", "basicConstraints=critical,CA:TRUE"]
-    made = [program, "req", *options, "-out", str(files[0]), "-keyout", str(files[1])]
-    subprocess.run(made, check=True, capture_output=True)
-    return files
 
 
 def speaking(files: tuple[Path, Path]) -> ssl.SSLContext:
@@ -45,7 +23,7 @@ def speaking(files: tuple[Path, Path]) -> ssl.SSLContext:
 
 @pytest.fixture(scope="module")
 def trusted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return certificate(tmp_path_factory.mktemp("tls") / "ours", "ours", "IP:127.0.0.1")
+    return proxy.certificate(tmp_path_factory.mktemp("tls"), "ours")
 
 
 @pytest.fixture
@@ -76,18 +54,18 @@ def test_an_export_over_tls_is_the_same_and_its_manifest_says_https(
     assert tls.source["url"] == f"https://127.0.0.1:{secure.port}/tensorzero"
 
 
-def test_a_look_over_tls(
-    folder: Path, url: str, secure: Any, trusted: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+def test_a_look_over_tls_trusts_whom_an_option_or_the_environment_names(
+    folder: Path,
+    url: str,
+    secure: Any,
+    trusted: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert trajkit(["info", over_tls(url, secure.port), "--ca-cert", str(trusted[0])]) == 0
-    assert "2 inferences  1 episode" in capsys.readouterr().out
-
-
-def test_the_environment_may_say_whom_to_trust(
-    folder: Path, url: str, secure: Any, trusted: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(trusted[0]))
     assert trajkit(["info", over_tls(url, secure.port)]) == 0
+    assert capsys.readouterr().out.count("2 inferences  1 episode") == 2
 
 
 def test_a_certificate_that_nobody_signed_is_refused_with_the_way_out(
@@ -101,9 +79,9 @@ def test_a_certificate_that_nobody_signed_is_refused_with_the_way_out(
 
 
 def test_a_certificate_of_somebody_else_is_refused(
-    folder: Path, url: str, server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, url: str, server: Any, tmp_path_factory: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = certificate(tmp_path / "other", "other", "DNS:somewhere.example")
+    files = proxy.certificate(tmp_path_factory.mktemp("tls"), "other", "DNS:somewhere.example")
     with proxy.Proxy(server.port, tls=speaking(files)) as other:
         secured = over_tls(url, other.port)
         assert trajkit(["export", "--source", secured, "--ca-cert", str(files[0]), "-o", "tls"]) == 4

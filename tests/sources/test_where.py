@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.sources.conftest import exported
 from trajkit.curation.selection.select import select
 from trajkit.errors import NothingMatched, QueryError, RequestError
 from trajkit.sources.local import export_store
 from trajkit.sources.request import ExportRequest, parse_time
-from trajkit.sources.tensorzero.connect.database import open_database
-from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store
 
@@ -76,14 +75,6 @@ def everything(played: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     goal = tmp_path_factory.mktemp("everything") / "all"
     exported(played, goal)
     return goal
-
-
-def exported(url: str, goal: Path | None, **options: Any) -> Any:
-    database = open_database(url)
-    try:
-        return export(database, ExportRequest(**options), goal)
-    finally:
-        database.close()
 
 
 def digest_or_none(make: Any, path: Path) -> str | None:
@@ -208,21 +199,26 @@ def test_an_episode_none_of_whose_steps_passes_leaves_with_the_condition_as_its_
 def test_a_step_with_a_demonstration_can_be_asked_for(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     made = [rows.json_step(episode_id) for _ in range(2)]
-    rows.insert("DemonstrationFeedback", id=rows.id(), inference_id=made[1], value='{"raw":"{}"}', tags={})
+    rows.demonstration(made[1], '{"raw":"{}"}')
     assert steps(run, where="step.demonstration is not null") == {episode_id: ["not selected", None]}
     assert steps(run, where="step.demonstration is null") == {episode_id: [None, "not selected"]}
 
 
 @pytest.mark.full
-def test_a_condition_on_steps_means_the_same_of_a_store(
+def test_a_store_gives_the_steps_and_the_first_episodes_that_its_database_gives(
     played: str, everything: Path, tmp_path: Path
 ) -> None:
-    for number, condition in enumerate(
-        ("step.variant_name = 'history'", "step.n_output_tokens > 5 and n_steps > 2", "step.step_index = 0")
-    ):
+    asked: tuple[dict[str, Any], ...] = (
+        {"where": "step.variant_name = 'history'"},
+        {"where": "step.n_output_tokens > 5 and n_steps > 2"},
+        {"where": "step.step_index = 0"},
+        {"limit": 3, "order_by": "episode_return desc, n_steps"},
+        {"last_inference_only": True},
+    )
+    for number, options in enumerate(asked):
         first, second = tmp_path / f"first-{number}", tmp_path / f"second-{number}"
-        exported(played, first, where=condition)
-        export_store(everything, ExportRequest(where=condition), second)
+        exported(played, first, **options)
+        export_store(everything, ExportRequest(**options), second)
         assert open_store(first).manifest.digest == open_store(second).manifest.digest
 
 
@@ -249,15 +245,6 @@ def test_the_first_are_the_oldest_unless_an_order_says_otherwise(rows: Any, run:
 
 
 @pytest.mark.full
-def test_a_store_gives_its_first_too(everything: Path, played: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"limit": 3, "order_by": "episode_return desc, n_steps"}
-    exported(played, tmp_path / "first", **options)
-    export_store(everything, ExportRequest(**options), tmp_path / "second")
-    first, second = (open_store(tmp_path / name).manifest for name in ("first", "second"))
-    assert first.digest == second.digest
-
-
-@pytest.mark.full
 def test_only_the_last_of_the_steps_that_were_asked_for_is_learned(rows: Any, run: Any) -> None:
     episode_id = rows.id()
     for variant in "aabb":
@@ -267,15 +254,6 @@ def test_only_the_last_of_the_steps_that_were_asked_for_is_learned(rows: Any, ru
     assert steps(run, last_inference_only=True, where="step.step_index < 1") == {
         episode_id: [None, no, no, no]
     }
-
-
-@pytest.mark.full
-def test_only_the_last_step_of_a_long_episode_in_a_store(rows: Any, url: str, tmp_path: Path) -> None:
-    rows.episode(1.0, n_steps=12)
-    exported(url, tmp_path / "all")
-    export_store(tmp_path / "all", ExportRequest(last_inference_only=True), tmp_path / "last")
-    exported(url, tmp_path / "direct", last_inference_only=True)
-    assert open_store(tmp_path / "last").manifest.digest == open_store(tmp_path / "direct").manifest.digest
 
 
 @pytest.mark.full
@@ -305,14 +283,7 @@ def test_what_was_logged_later_is_as_if_it_were_not_there(rows: Any, url: str, t
     exported(url, tmp_path / "before")
     rows.float(first, 0.9)
     rows.json_step(first, tags={"k": "2", "trajkit.purpose": "eval"})
-    rows.insert(
-        "CommentFeedback",
-        id=rows.id(),
-        target_id=first,
-        target_type="episode",
-        value="x",
-        tags={"trajkit.abandoned": "killed", "trajkit.purpose": "eval"},
-    )
+    rows.comment(first, "x", tags={"trajkit.abandoned": "killed", "trajkit.purpose": "eval"})
     rows.episode(0.8)
     # the last row before was the fourth: ids are a second apart
     moment = parse_time("2026-05-28T20:26:46Z", option="--as-of")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import duckdb
 import pytest
 
+from trajkit.sources.tensorzero.export import workers
 from trajkit.sources.tensorzero.export.spool import Size
 from trajkit.sources.tensorzero.export.workers import Room, Running, Workers
 
@@ -79,8 +80,11 @@ def test_a_block_that_fails_stops_what_runs_and_does_not_begin_more(error: type[
     assert not third.is_set()
 
 
-def fits(size: Size) -> bool:
-    return size.n_bytes <= 10
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Room:
+    """Room for 10 bytes."""
+    monkeypatch.setattr(workers, "may_be_one", lambda size: size.n_bytes <= 10)
+    return Room()
 
 
 def entering(room: Room, n_bytes: int, leave: threading.Event) -> Callable[[], bool]:
@@ -96,8 +100,8 @@ def entering(room: Room, n_bytes: int, leave: threading.Event) -> Callable[[], b
     return lambda: inside.wait(0.3)
 
 
-def test_what_fits_together_goes_together_and_the_rest_waits() -> None:
-    room, leave, later = Room(fits), threading.Event(), threading.Event()
+def test_what_fits_together_goes_together_and_the_rest_waits(room: Room) -> None:
+    leave, later = threading.Event(), threading.Event()
     assert entering(room, 6, leave)()
     assert entering(room, 4, leave)()
     third = entering(room, 1, later)
@@ -107,8 +111,8 @@ def test_what_fits_together_goes_together_and_the_rest_waits() -> None:
     later.set()
 
 
-def test_what_is_alone_has_room_whatever_its_size() -> None:
-    room, leave = Room(fits), threading.Event()
+def test_what_is_alone_has_room_whatever_its_size(room: Room) -> None:
+    leave = threading.Event()
     assert entering(room, 1_000, leave)()
     second = entering(room, 1, leave)
     assert not second()

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import queue
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+from tests.sources import foreign
 from trajkit.environments.babyai import BabyAI
 from trajkit.formats.chat.conversation import conversation_of
 from trajkit.schema import Episode, Message, ToolCallBlock, ToolResultBlock
@@ -61,41 +60,27 @@ class Answers:
     def __init__(self) -> None:
         waiting: queue.Queue[dict[str, Any]] = queue.Queue()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                message = waiting.get(timeout=30)
-                body = json.dumps(
-                    {
-                        "id": f"chatcmpl-{uuid.uuid4().hex}",
-                        "object": "chat.completion",
-                        "created": 1_790_000_000,
-                        "model": request.get("model", MODEL),
-                        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
-                        "usage": {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107},
-                    }
-                ).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None: ...
+        def answer(_method: str, _path: str, body: str) -> tuple[int, str]:
+            message = waiting.get(timeout=30)
+            said = {
+                "id": f"chatcmpl-{uuid.uuid4().hex}",
+                "object": "chat.completion",
+                "created": 1_790_000_000,
+                "model": json.loads(body).get("model", MODEL),
+                "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+                "usage": {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107},
+            }
+            return 200, json.dumps(said)
 
         self.put = waiting.put
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        self._server = foreign.answering(answer)
 
     def __enter__(self) -> Answers:
-        self._thread.start()
+        self.url = f"{self._server.__enter__()}/v1"
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def __exit__(self, *error: Any) -> None:
+        self._server.__exit__(*error)
 
 
 def play(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,18 @@ import pytest
 
 from tests import warm
 from trajkit.stack.clickhouse import ClickHouse, User
+from trajkit.stack.loopback import LoopbackHandler, LoopbackServer
+
+
+def check_config(config_file: Path) -> None:
+    """Let the gateway read a configuration, without a database."""
+    import tensorzero
+
+    with pytest.raises(tensorzero.BaseTensorZeroError) as caught:
+        tensorzero.TensorZeroGateway.build_embedded(config_file=str(config_file))
+    # the missing database is an error only after the whole configuration was read
+    assert "EmbeddedGatewaySetup" in str(caught.value)
+
 
 READER = User("reader", "only looks", is_readonly=True)
 RECIPE = Path(__file__).parents[2] / "recipes" / "babyai" / "tensorzero.toml"
@@ -24,69 +34,34 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouse]:
         yield running
 
 
-@pytest.fixture(scope="session")
-def recipe() -> Path:
-    return RECIPE
-
-
-@pytest.fixture
-def reader() -> User:
-    return READER
-
-
-class Model:
+class Model(LoopbackServer):
     """An OpenAI-compatible server that always answers the same action and keeps the requests."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
-        model = self
+        super().__init__(0, _Answering)
+        self.start()
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # else 40 ms between head and body
 
-            def do_POST(self) -> None:
-                model.requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                content = json.dumps({"thinking": "none", "action": "turn left"})
-                choice = {
-                    "index": 0,
-                    "message": {"role": "assistant", "content": content},
-                    "finish_reason": "stop",
-                }
-                usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-                body = json.dumps(
-                    {
-                        "id": "one",
-                        "object": "chat.completion",
-                        "created": 1,
-                        "model": "stub",
-                        "choices": [choice],
-                        "usage": usage,
-                    }
-                ).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+class _Answering(LoopbackHandler):
+    server: Model
 
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def do_POST(self) -> None:
+        self.server.requests.append(json.loads(self.read_body(1 << 24)))
+        content = json.dumps({"thinking": "none", "action": "turn left"})
+        message = {"role": "assistant", "content": content}
+        answer = {
+            "id": "one",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "stub",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+        }
+        self.send(200, "application/json", json.dumps(answer).encode())
 
 
 @pytest.fixture(scope="session")
 def model() -> Iterator[Model]:
-    running = Model()
-    yield running
-    running.close()
+    with Model() as running:
+        yield running

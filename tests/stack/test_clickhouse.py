@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.stack.conftest import READER
 from trajkit.errors import ServiceError, StackError
 from trajkit.stack.clickhouse import ClickHouse, User, delete_data
 
@@ -29,11 +30,22 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         server.kill()
 
 
-def test_it_starts_and_answers(folder: Path) -> None:
+def test_it_starts_answers_and_stops_and_its_data_is_deleted_without_other_files(folder: Path) -> None:
     started = time.monotonic()
     server = ClickHouse.start(folder)
     assert time.monotonic() - started < 30
     assert server.ask("SELECT 6 * 7") == "42\n"
+    with pytest.raises(StackError, match="a ClickHouse server runs on"):
+        delete_data(folder)
+    assert server.stop() is True
+    with pytest.raises(ProcessLookupError):
+        os.kill(server.process.pid, 0)
+    assert server.stop() is False
+    (folder / "note.txt").write_text("mine")
+    delete_data(folder)
+    assert [path.name for path in folder.iterdir()] == ["note.txt"]
+    with pytest.raises(StackError, match="is not a database of trajkit"):
+        delete_data(folder)
 
 
 def test_it_is_a_clickhouse_that_keeps_time_in_utc(database: ClickHouse) -> None:
@@ -44,13 +56,8 @@ def test_it_is_a_clickhouse_that_keeps_time_in_utc(database: ClickHouse) -> None
 
 def test_other_commands_find_it_by_its_folder(database: ClickHouse) -> None:
     found = ClickHouse.find(database.folder)
-    assert found is not None
-    assert found.url == database.url
+    assert found.url == f"http://trajkit:{database.user.password}@127.0.0.1:{database.port}/tensorzero"
     assert found.ask("SELECT n FROM trial.fact") == "42\n"
-
-
-def test_its_url_is_what_tensorzero_wants(database: ClickHouse) -> None:
-    assert database.url == f"http://trajkit:{database.user.password}@127.0.0.1:{database.port}/tensorzero"
 
 
 def test_its_password_is_random_readable_by_the_owner_only_and_not_in_its_repr(database: ClickHouse) -> None:
@@ -67,10 +74,10 @@ def test_a_wrong_password_is_refused_without_showing_it(database: ClickHouse) ->
     assert "not-the-password" not in str(caught.value)
 
 
-def test_a_readonly_user_reads_and_does_not_write(database: ClickHouse, reader: User) -> None:
-    assert database.ask("SELECT n FROM trial.fact", user=reader) == "42\n"
+def test_a_readonly_user_reads_and_does_not_write(database: ClickHouse) -> None:
+    assert database.ask("SELECT n FROM trial.fact", user=READER) == "42\n"
     with pytest.raises(ServiceError, match="READONLY"):
-        database.ask("INSERT INTO trial.fact VALUES (43)", user=reader)
+        database.ask("INSERT INTO trial.fact VALUES (43)", user=READER)
     assert database.ask("SELECT count() FROM trial.fact") == "1\n"
 
 
@@ -160,24 +167,11 @@ def test_it_takes_another_port_when_its_own_is_taken(folder: Path) -> None:
         assert second.ask("SELECT 1") == "1\n"
 
 
-def test_stopping_it_leaves_nothing_behind(folder: Path) -> None:
-    server = ClickHouse.start(folder)
-    assert server.stop() is True
-    with pytest.raises(ProcessLookupError):
-        os.kill(server.process.pid, 0)
-    assert server.stop() is False
-
-
 @pytest.mark.full
-def test_as_a_context_manager_it_ends_with_the_block(folder: Path) -> None:
+def test_when_it_does_not_start_the_error_shows_its_log(folder: Path) -> None:
     with ClickHouse.start(folder) as server:
         assert server.is_running
     assert not server.is_running
-
-
-@pytest.mark.full
-def test_when_it_does_not_start_the_error_shows_its_log(folder: Path) -> None:
-    ClickHouse.start(folder).kill()
     (folder / "data").rename(folder / "away")
     (folder / "data").write_text("this is no folder")
     with pytest.raises(StackError, match=rf"ClickHouse on {folder} did not start:\n  ") as caught:
@@ -186,17 +180,13 @@ def test_when_it_does_not_start_the_error_shows_its_log(folder: Path) -> None:
     assert ClickHouse.find(folder) is None
 
 
-def test_it_does_not_move_into_a_folder_that_holds_something_else(tmp_path: Path) -> None:
+def test_it_does_not_move_into_a_folder_that_holds_something_else_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(StackError, match="holds something else"):
         ClickHouse.start(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
-
-
-def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
     with pytest.raises(StackError, match="cannot hold a database"):
-        ClickHouse.start(tmp_path / "file")
+        ClickHouse.start(tmp_path / "thesis.txt")
 
 
 @pytest.mark.parametrize("user", [User("default", "x"), User("Ann", "x"), User("a><b", "x"), User("ann", "")])
@@ -204,15 +194,3 @@ def test_a_user_that_cannot_be_is_refused_before_anything_starts(folder: Path, u
     with pytest.raises(StackError, match="is not a valid user"):
         ClickHouse.start(folder, users=[user])
     assert ClickHouse.find(folder) is None
-
-
-def test_deleting_its_data_leaves_other_files_alone(folder: Path) -> None:
-    server = ClickHouse.start(folder)
-    with pytest.raises(StackError, match="a ClickHouse server runs on"):
-        delete_data(folder)
-    server.kill()
-    (folder / "note.txt").write_text("mine")
-    delete_data(folder)
-    assert [path.name for path in folder.iterdir()] == ["note.txt"]
-    with pytest.raises(StackError, match="is not a database of trajkit"):
-        delete_data(folder)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.stack.conftest import RECIPE, check_config
 from trajkit.errors import ConfigError, StoreError
-from trajkit.stack.gateway import check_config
 from trajkit.stack.gateway_config import MetricConfig, prepare_config, read_config
 
 PLAIN = """\
@@ -40,8 +40,8 @@ def parsed(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def test_names_of_functions_variants_and_metrics_are_read(recipe: Path) -> None:
-    config = read_config(recipe)
+def test_names_of_functions_variants_and_metrics_are_read() -> None:
+    config = read_config(RECIPE)
     assert config.functions == {
         "act": ("baseline", "reasoning", "history", "history_and_reasoning", "corrected")
     }
@@ -89,53 +89,43 @@ def test_the_copy_writes_rows_at_once_and_reports_nothing_home(tmp_path: Path) -
         "disable_pseudonymous_usage_analytics": True,
     }
     check_config(goal)
-
-
-def test_the_copy_of_a_file_without_a_gateway_section_has_one(tmp_path: Path) -> None:
-    goal = prepare_config(written(tmp_path / "mine", PLAIN), tmp_path / "copy", model_url=None)
+    goal = prepare_config(written(tmp_path / "plain", PLAIN), tmp_path / "other", model_url=None)
     assert parsed(goal)["gateway"]["observability"] == {"async_writes": False, "enabled": True}
     assert "# a comment to keep" in goal.read_text()
     check_config(goal)
 
 
-def test_the_recipe_gets_the_address_of_the_model_server_and_keeps_its_comments(
-    tmp_path: Path, recipe: Path
-) -> None:
-    goal = prepare_config(recipe, tmp_path / "copy", model_url="http://127.0.0.1:1234")
+def test_the_recipe_gets_the_address_of_the_model_server_and_keeps_its_comments(tmp_path: Path) -> None:
+    goal = prepare_config(RECIPE, tmp_path / "copy", model_url="http://127.0.0.1:1234")
     document = parsed(goal)
     assert document["models"]["agent"]["providers"]["stand_in"]["api_base"] == "http://127.0.0.1:1234/v1/"
-    expected = parsed(recipe)
+    expected = parsed(RECIPE)
     expected["models"] = document["models"]
     assert document == expected  # nothing else has changed
-    comments = [line for line in recipe.read_text().splitlines() if line.startswith("#")]
+    comments = [line for line in RECIPE.read_text().splitlines() if line.startswith("#")]
     assert [line for line in goal.read_text().splitlines() if line.startswith("#")] == comments
     assert sorted(path.name for path in (goal.parent / "act").iterdir()) == sorted(
-        path.name for path in (recipe.parent / "act").iterdir()
+        path.name for path in (RECIPE.parent / "act").iterdir()
     )
     check_config(goal)
 
 
-def test_another_model_takes_the_place_of_the_stand_in_in_every_variant(tmp_path: Path, recipe: Path) -> None:
-    goal = prepare_config(recipe, tmp_path / "copy", model_url=None, model="openai::gpt-4.1-mini")
+def test_another_model_takes_the_place_of_the_stand_in_in_every_variant(tmp_path: Path) -> None:
+    goal = prepare_config(RECIPE, tmp_path / "copy", model_url=None, model="openai::gpt-4.1-mini")
     variants = parsed(goal)["functions"]["act"]["variants"]
     assert {variant["model"] for variant in variants.values()} == {"openai::gpt-4.1-mini"}
     assert not read_config(goal).needs_model_server
     check_config(goal)
 
 
-def test_another_model_where_no_variant_uses_the_stand_in_is_an_error(tmp_path: Path) -> None:
+def test_a_model_without_a_variant_for_it_and_a_variant_without_its_server_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'openai::gpt-4\.1-mini' would change nothing"):
         prepare_config(
             written(tmp_path, PLAIN), tmp_path / "copy", model_url=None, model="openai::gpt-4.1-mini"
         )
     assert not (tmp_path / "copy").exists()
-
-
-def test_a_configuration_that_needs_the_model_server_says_how_to_get_one(
-    tmp_path: Path, recipe: Path
-) -> None:
     with pytest.raises(ConfigError, match="and it does not run") as caught:
-        prepare_config(recipe, tmp_path / "copy", model_url=None)
+        prepare_config(RECIPE, tmp_path / "copy", model_url=None)
     assert caught.value.hint == "start it with `trajkit up`"
 
 
@@ -179,16 +169,11 @@ def test_a_text_that_is_too_long_for_a_name_is_a_text(tmp_path: Path) -> None:
     )
     goal = prepare_config(path, tmp_path / "copy", model_url=None)
     assert parsed(goal)["functions"]["answer2"]["description"] == "x" * 5000
-
-
-def test_a_folder_that_exists_is_not_written_into(tmp_path: Path) -> None:
-    path = written(tmp_path, PLAIN)
-    (tmp_path / "copy").mkdir()
     with pytest.raises(StoreError, match="exists already"):
         prepare_config(path, tmp_path / "copy", model_url=None)
 
 
-def test_models_at_the_stand_ins_address_are_those_that_are_served(recipe: Path, tmp_path: Path) -> None:
+def test_models_at_the_stand_ins_address_are_those_that_are_served(tmp_path: Path) -> None:
     named = """
 
 [models.mine]
@@ -199,8 +184,8 @@ model_name = "second"
 api_base = "http://trajkit-model-server.invalid/v1/"
 api_key_location = "none"
 """
-    shutil.copytree(recipe.parent, tmp_path / "source")
-    source = tmp_path / "source" / recipe.name
+    shutil.copytree(RECIPE.parent, tmp_path / "source")
+    source = tmp_path / "source" / RECIPE.name
     source.write_text(source.read_text() + named + PLAIN.partition("[functions")[0])
     made = parsed(
         prepare_config(source, tmp_path / "made", model_url="http://127.0.0.1:7", served=["first", "second"])

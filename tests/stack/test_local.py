@@ -65,21 +65,18 @@ def test_up_again_down_and_up_on_the_same_data(folder: Path) -> None:
 
     # a crash of both, and a row to find again
     database = ClickHouse.find(first.data_folder)
-    assert database is not None
     database.ask("CREATE TABLE tensorzero.mine (n Int32) ENGINE = MergeTree ORDER BY n")
     database.ask("INSERT INTO tensorzero.mine VALUES (7)")
     for process in first.processes:
         end(process, grace_s=0)
     assert local_stack(folder) is None
     state = read_state(folder)
-    assert state is not None
     assert not state.is_running
 
     second = start_stack(recipe_config(), folder=folder)
     assert second.clickhouse.pid != first.clickhouse.pid
     assert second.clickhouse_url == first.clickhouse_url
     revived = ClickHouse.find(second.data_folder)
-    assert revived is not None
     assert revived.ask("SELECT n FROM tensorzero.mine") == "7\n"
 
     stopped = stop_stack(folder=folder)
@@ -100,11 +97,9 @@ def test_up_again_down_and_up_on_the_same_data(folder: Path) -> None:
 @pytest.mark.full
 def test_what_differs_from_the_last_time_is_changed_and_the_rest_stays(folder: Path) -> None:
     first = start_stack(recipe_config(), folder=folder, mistakes=0.2)
-    assert first.model_server is not None
 
     other = start_stack(recipe_config(), folder=folder, mistakes=0.0)
     assert other.clickhouse == first.clickhouse
-    assert other.model_server is not None
     assert other.model_server.mistakes == 0.0
     assert other.model_server.process.is_running
     assert not first.model_server.process.is_running

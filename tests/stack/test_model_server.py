@@ -86,7 +86,6 @@ def test_the_official_client_gets_an_action(client: openai.OpenAI) -> None:
     assert "red ball" in content["thinking"]
     assert answer.model == "gpt-whatever"
     assert answer.choices[0].finish_reason == "stop"
-    assert answer.usage is not None
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 20
 
 
@@ -123,6 +122,16 @@ def test_one_connection_serves_many_requests_and_survives_a_refusal(
 
     assert statuses == [200, 400, 400, 200]
     assert connection.sock is before
+
+
+def test_a_client_may_wait_for_leave_before_it_sends_the_body(server: ModelServer) -> None:
+    body = payload()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}"
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=20) as raw:
+        raw.sendall(f"{head}\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert raw.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        raw.sendall(body)
+        assert raw.recv(100).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_chunked_body_is_read(connection: http.client.HTTPConnection) -> None:
@@ -236,7 +245,6 @@ def run_module(*arguments: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_as_a_process_it_says_where_it_is_and_ends_when_told(number: signal.Signals) -> None:
     with run_module("--port", "0", "--mistakes", "0", "--invalid", "0") as process:
-        assert process.stdout is not None
         line = process.stdout.readline()
         url = line.split()[-1]
         one = connect(url)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -34,15 +35,13 @@ def sleeper(log: Path) -> Process:
     return process
 
 
-def test_a_process_is_known_by_its_id_and_its_birth(stranger: subprocess.Popen[bytes]) -> None:
+def test_a_process_is_known_by_its_id_and_its_birth_and_another_is_left_alone(
+    stranger: subprocess.Popen[bytes],
+) -> None:
     birth = birth_of(stranger.pid)
-    assert birth is not None
     assert Process(pid=stranger.pid, birth=birth, started_at=datetime.now(UTC)).is_running
-    assert not Process(pid=stranger.pid, birth=birth + "0", started_at=datetime.now(UTC)).is_running
-
-
-def test_another_process_of_the_same_id_is_left_alone(stranger: subprocess.Popen[bytes]) -> None:
     once = Process(pid=stranger.pid, birth="long ago", started_at=datetime.now(UTC))
+    assert not once.is_running
     assert end(once) is False
     assert stranger.poll() is None
 
@@ -75,17 +74,16 @@ def test_where_there_is_no_proc_ps_tells_the_birth(stranger: subprocess.Popen[by
     assert _birth_by_ps(stranger.pid) is None
 
 
-def test_a_started_process_has_a_session_of_its_own_so_that_ctrl_c_does_not_reach_it(tmp_path: Path) -> None:
+def test_a_started_process_has_a_session_of_its_own_and_nothing_is_left_of_it_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "timeit.py").write_text("raise SystemExit('the module of the user')")
+    monkeypatch.chdir(tmp_path)
     process = sleeper(tmp_path / "log")
     try:
-        assert os.getsid(process.pid) == process.pid
+        assert os.getsid(process.pid) == process.pid  # Ctrl-C does not reach it
     finally:
         assert end(process) is True
-
-
-def test_nothing_is_left_of_an_ended_process(tmp_path: Path) -> None:
-    process = sleeper(tmp_path / "log")
-    end(process)
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
     assert end(process) is False
@@ -117,9 +115,23 @@ def test_a_process_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
     assert not seen[0].is_running
 
 
-def test_a_module_in_the_users_folder_does_not_stand_in_for_the_one_that_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "timeit.py").write_text("raise SystemExit('the wrong one')")
-    monkeypatch.chdir(tmp_path)
-    assert end(sleeper(tmp_path / "log")) is True
+_OUTLIVED = """
+import sys
+from pathlib import Path
+from trajkit.stack.process import start_module
+process, _ = start_module(
+    "http.server", ["0", "--bind", "127.0.0.1"], log=Path(sys.argv[1]), is_ready=lambda _: True, what="it"
+)
+print(process.pid)
+"""
+
+
+def test_a_service_may_outlive_its_starter_in_silence(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", _OUTLIVED, str(tmp_path / "log")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    os.kill(int(done.stdout), signal.SIGKILL)
+    assert done.stderr == ""

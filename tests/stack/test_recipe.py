@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.stack.conftest import RECIPE
 from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway import open_gateway
-from trajkit.stack.gateway_config import prepare_config, read_config
+from trajkit.stack.gateway_config import prepare_config
 
 MISSION = "put the grey box next to the blue key"
 OBSERVATION = "a wall 4 steps forward\na grey box 1 step left and 2 steps forward"
@@ -79,8 +80,8 @@ def ask(config: Path, database: ClickHouse, model: Any, calls: list[tuple[str, A
 
 
 @pytest.fixture(scope="session")
-def config(tmp_path_factory: pytest.TempPathFactory, recipe: Path, model: Any) -> Path:
-    return prepare_config(recipe, tmp_path_factory.mktemp("recipe") / "config", model_url=model.url)
+def config(tmp_path_factory: pytest.TempPathFactory, model: Any) -> Path:
+    return prepare_config(RECIPE, tmp_path_factory.mktemp("recipe") / "config", model_url=model.url)
 
 
 @pytest.fixture(scope="session")
@@ -91,27 +92,32 @@ def asked(config: Path, database: ClickHouse, model: Any) -> dict[str, Asked]:
     return dict(zip(VARIANTS, found, strict=True))
 
 
-def test_these_are_all_its_variants(recipe: Path) -> None:
-    assert read_config(recipe).functions["act"] == VARIANTS
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_variant_shows_the_mission_the_actions_and_the_observation(
+def test_a_variant_sends_its_prompt_and_schema_and_the_database_keeps_what_was_on_the_wire(
     asked: dict[str, Asked], variant: str
 ) -> None:
     prompt = asked[variant]
     assert f"Your mission: {MISSION}." in prompt.system
     assert all(f"\n- {action}: " in prompt.system for action in ACTIONS)
-    assert f"Observation:\n{OBSERVATION}\n\n" in prompt.user
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_only_the_variants_with_history_show_it(asked: dict[str, Asked], variant: str) -> None:
+    seen = f"Observation:\n{OBSERVATION}\n\n"
     if variant in WITH_HISTORY:
-        assert asked[variant].user.startswith(f"History:\n{HISTORY}\n\nObservation:\n{OBSERVATION}\n\n")
+        assert prompt.user.startswith(f"History:\n{HISTORY}\n\n{seen}")
     else:
-        assert asked[variant].user.startswith(f"Observation:\n{OBSERVATION}\n\n")
-        assert "go forward" not in asked[variant].user
+        assert prompt.user.startswith(seen)
+        assert "go forward" not in prompt.user
+    is_reasoning = variant in ("reasoning", "history_and_reasoning", "corrected")
+    assert ("First reason in" in prompt.user) == is_reasoning
+    assert ('Leave "thinking" empty' in prompt.user) == (not is_reasoning)
+    form = prompt.request["response_format"]
+    assert (form["type"], form["json_schema"]["strict"]) == ("json_schema", True)  # as OpenAI wants it
+    schema = form["json_schema"]["schema"]
+    assert schema["properties"] == {"thinking": {"type": "string"}, "action": {"type": "string"}}
+    assert sorted(schema["required"]) == ["action", "thinking"]
+    assert schema["additionalProperties"] is False
+    assert prompt.answer.output.parsed == {"thinking": "none", "action": "turn left"}
+    assert prompt.stored["system"] == prompt.system
+    assert text(json.loads(prompt.stored["input_messages"])[0]["content"]) == prompt.user
+    assert json.loads(prompt.stored["raw_request"]) == prompt.request
 
 
 def test_without_a_history_there_is_no_heading_for_one(
@@ -123,13 +129,6 @@ def test_without_a_history_there_is_no_heading_for_one(
         assert prompt.user.startswith(f"Observation:\n{OBSERVATION}\n\n"), call
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_reasoning_is_asked_for_where_the_variant_says_so(asked: dict[str, Asked], variant: str) -> None:
-    is_reasoning = variant in ("reasoning", "history_and_reasoning", "corrected")
-    assert ("First reason in" in asked[variant].user) == is_reasoning
-    assert ('Leave "thinking" empty' in asked[variant].user) == (not is_reasoning)
-
-
 def test_only_the_corrected_variant_says_that_pick_up_takes_what_is_in_front(asked: dict[str, Asked]) -> None:
     lines = {
         variant: next(line for line in prompt.system.splitlines() if line.startswith("- pick up:"))
@@ -137,28 +136,6 @@ def test_only_the_corrected_variant_says_that_pick_up_takes_what_is_in_front(ask
     }
     assert "directly in front of you" in lines.pop("corrected")
     assert set(lines.values()) == {"- pick up: take the object under you"}
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_answer_is_held_to_a_schema_that_openai_takes_as_strict(
-    asked: dict[str, Asked], variant: str
-) -> None:
-    form = asked[variant].request["response_format"]
-    assert form["type"] == "json_schema"
-    assert form["json_schema"]["strict"] is True
-    schema = form["json_schema"]["schema"]
-    assert schema["properties"] == {"thinking": {"type": "string"}, "action": {"type": "string"}}
-    assert sorted(schema["required"]) == ["action", "thinking"]
-    assert schema["additionalProperties"] is False
-    assert asked[variant].answer.output.parsed == {"thinking": "none", "action": "turn left"}
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_stored_prompt_is_the_one_on_the_wire(asked: dict[str, Asked], variant: str) -> None:
-    prompt = asked[variant]
-    assert prompt.stored["system"] == prompt.system
-    assert text(json.loads(prompt.stored["input_messages"])[0]["content"]) == prompt.user
-    assert json.loads(prompt.stored["raw_request"]) == prompt.request
 
 
 def test_a_call_that_names_no_variant_gets_the_baseline(config: Path, database: ClickHouse) -> None:

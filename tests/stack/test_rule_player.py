@@ -6,9 +6,25 @@ import pytest
 
 from tests.matrix import daily
 from trajkit.environments.babyai import TASKS, BabyAI
-from trajkit.stack.rule_player import ACTIONS, Past, play
+from trajkit.stack.rule_player import (
+    ACTIONS,
+    Goal,
+    Look,
+    Past,
+    Thing,
+    is_sight,
+    play,
+    read_mission,
+    read_view,
+    remembered,
+)
+from trajkit.stack.rule_prompt import Message, Prompt, read_prompt
 
 WALL = "a wall 5 steps forward"
+BALL, BOX, KEY = Look("red", "ball"), Look("grey", "box"), Look("blue", "key")
+SYSTEM = Message(
+    "system", "You steer a robot. pick up: take the object under you.\nYour mission: go to the red ball."
+)
 
 
 def solved(task: str, *, n_seeds: int, n_history: int, mistakes: float) -> float:
@@ -128,3 +144,207 @@ def test_a_history_makes_it_better_at_every_task() -> None:
     with_history = {task: solved(task, n_seeds=30, n_history=8, mistakes=0.1) for task in TASKS}
 
     assert [task for task in TASKS if with_history[task] <= without[task]] == []
+
+
+# -- what it sees --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mission", "goals"),
+    [
+        ("go to the red ball", [Goal("go to", BALL)]),
+        ("pick up the grey box", [Goal("pick up", BOX)]),
+        ("open the door", [Goal("open", Look(None, "door"))]),
+        ("open the yellow door", [Goal("open", Look("yellow", "door"))]),
+        ("put the red ball next to the grey box", [Goal("put", BALL, BOX)]),
+        ("pick up a red ball, then go to a grey box", [Goal("pick up", BALL), Goal("go to", BOX)]),
+        ("go to the grey box after you pick up the red ball", [Goal("pick up", BALL), Goal("go to", BOX)]),
+        ("win the game", []),
+    ],
+)
+def test_a_mission_is_its_goals_in_the_order_of_doing(mission: str, goals: list[Goal]) -> None:
+    assert list(read_mission(mission)) == goals
+
+
+def test_an_observation_is_read_whole() -> None:
+    view = read_view(
+        "You carry a blue key\na wall 1 step forward\na wall 3 steps left\n"
+        "a red ball 2 steps left and 1 step forward\na grey box 3 steps right\n"
+        "a locked grey door 4 steps forward"
+    )
+
+    assert view.carried == KEY
+    assert view.wall_ahead == 1
+    assert view.things == (Thing(BALL, -2, 1), Thing(BOX, 3, 0), Thing(Look("grey", "door"), 0, 4))
+    assert not view.is_free_ahead
+
+
+@pytest.mark.parametrize(
+    ("line", "is_free"),
+    [
+        ("a wall 2 steps forward", True),
+        ("a wall 1 step forward", False),
+        ("a red ball 1 step forward", False),
+        ("a red ball 1 step right and 1 step forward", True),
+        ("a locked red door 1 step forward", False),
+        ("a open red door 1 step forward", True),
+    ],
+)
+def test_the_way_ahead_is_free_or_not(line: str, is_free: bool) -> None:
+    view = read_view(line)
+
+    assert view.is_free_ahead is is_free
+
+
+def test_text_that_is_no_observation_is_none() -> None:
+    assert read_view("You wake up in a dark cellar.") is None
+    assert read_view("") is None
+
+
+def test_every_line_that_the_environment_says_is_understood() -> None:
+    lines = set()
+    for task in TASKS:
+        world = BabyAI(task)
+        for seed in range(8):
+            chance = random.Random(seed)
+            lines.update(world.reset(seed).observation.splitlines())
+            is_over = False
+            while not is_over:
+                result = world.step(chance.choice(ACTIONS))
+                lines.update(result.observation.splitlines())
+                is_over = result.terminated or result.truncated
+
+    assert [line for line in lines if not is_sight(line)] == []
+    assert any(line.startswith("You carry") for line in lines)
+
+
+def test_every_mission_that_the_environment_gives_is_understood() -> None:
+    missions = {BabyAI(task).reset(seed).mission for task in TASKS for seed in range(60)}
+
+    assert [mission for mission in missions if not 1 <= len(read_mission(mission)) <= 2] == []
+
+
+@pytest.mark.parametrize(
+    ("action", "right", "forward"),
+    [("turn left", 3, 2), ("turn right", -3, -2), ("go forward", -2, 2), ("toggle", -2, 3)],
+)
+def test_a_thing_out_of_sight_is_remembered_where_it_must_be(action: str, right: int, forward: int) -> None:
+    now = read_view("a wall 2 steps left")
+    past = Past("a wall 4 steps forward\na red ball 2 steps left and 3 steps forward", action)
+
+    assert remembered([past], now) == (Thing(BALL, right, forward),)
+
+
+def test_a_step_against_a_wall_moves_nothing() -> None:
+    now = read_view("a wall 1 step forward")
+
+    kept = remembered([Past("a wall 1 step forward\na red ball 2 steps left", "go forward")], now)
+
+    assert kept == (Thing(BALL, -2, 0),)
+
+
+def test_what_is_seen_or_carried_is_not_a_memory() -> None:
+    now = read_view("You carry a red ball\na grey box 1 step left")
+
+    assert remembered([Past("a red ball 1 step forward\na grey box 1 step left", "pick up")], now) == ()
+
+
+def test_what_lies_before_an_unreadable_step_is_forgotten() -> None:
+    now = read_view("a wall 1 step forward")
+
+    assert remembered([Past("a red ball 2 steps left", "turn left"), Past("???", "turn left")], now) == ()
+
+
+# -- prompts -------------------------------------------------------------------------------------------------
+
+
+def test_the_current_observation_ends_the_last_user_message() -> None:
+    user = Message(
+        "user",
+        'Observation:\na wall 1 step left\na red ball 1 step forward\n\nAnswer in JSON: {"action": "drop"}',
+    )
+
+    assert read_prompt([SYSTEM, user]) == Prompt(
+        "go to the red ball", "a wall 1 step left\na red ball 1 step forward", (), True
+    )
+
+
+def test_blocks_of_observation_and_action_before_it_are_history() -> None:
+    user = Message(
+        "user",
+        "History:\nObservation: a wall 3 steps forward\na wall 1 step left\nAction: go forward\n"
+        "Note: your answer named no action, so this default was carried out.\n\n"
+        "Observation: a wall 2 steps forward\nAction: turn left\n\n"
+        "Observation:\na wall 1 step right\n\nAnswer.",
+    )
+
+    prompt = read_prompt([SYSTEM, user])
+
+    assert prompt.observation == "a wall 1 step right"
+    assert prompt.history == (
+        Past("a wall 3 steps forward\na wall 1 step left", "go forward"),
+        Past("a wall 2 steps forward", "turn left"),
+    )
+
+
+def test_a_conversation_is_history_too() -> None:
+    messages = [
+        SYSTEM,
+        Message("user", "Observation:\na wall 3 steps forward"),
+        Message("assistant", '{"thinking": "", "action": "turn right"}'),
+        Message("user", "Observation:\na wall 2 steps forward"),
+        Message("assistant", "fly away"),
+        Message("user", "Observation:\na wall 1 step forward"),
+    ]
+
+    prompt = read_prompt(messages)
+
+    assert prompt.observation == "a wall 1 step forward"
+    assert prompt.history == (
+        Past("a wall 3 steps forward", "turn right"),
+        Past("a wall 2 steps forward", "go forward"),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## Observation:\na wall 1 step left\n",
+        "**Current observation:** a wall 1 step left",
+        "observation: a wall 1 step left",
+        "You see this:\na wall 1 step left\nWhat now?",
+        "Observation:\n\n  a wall 1 step left  \n",
+    ],
+)
+def test_headings_may_be_worded_otherwise_or_be_missing(text: str) -> None:
+    assert read_prompt([SYSTEM, Message("user", text)]).observation == "a wall 1 step left"
+
+
+@pytest.mark.parametrize(
+    ("system", "mission"),
+    [
+        ("Your goal is to put the red ball next to the grey box!", "put the red ball next to the grey box"),
+        ("Mission:\nopen the door", "open the door"),
+        ('Such as "go to the red key".\nTask: pick up a blue key, then go to a blue key', None),
+        (
+            "GO TO THE GREEN BOX AFTER YOU PICK UP THE RED BALL",
+            "GO TO THE GREEN BOX AFTER YOU PICK UP THE RED BALL",
+        ),
+        ("Do as you like.", ""),
+    ],
+)
+def test_the_mission_is_found_by_its_grammar(system: str, mission: str | None) -> None:
+    found = read_prompt([Message("system", system), Message("user", "a wall 1 step left")]).mission
+
+    assert found == ("pick up a blue key, then go to a blue key" if mission is None else mission)
+
+
+def test_nothing_to_read_is_empty() -> None:
+    assert read_prompt([Message("user", "")]) == Prompt("", "", (), True)
+    assert read_prompt([Message("tool", "Observation:\na wall 1 step left")]).observation == ""
+
+
+def test_it_hears_when_thinking_is_to_be_left_empty() -> None:
+    user = Message("user", 'Observation:\na wall 1 step left\nLeave "thinking" empty.')
+
+    assert not read_prompt([SYSTEM, user]).wants_thinking

@@ -41,7 +41,6 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     write_state(state, tmp_path)
     assert read_state(tmp_path) == state
     found = local_stack(tmp_path)
-    assert found is not None
     assert found.clickhouse_url.get_secret_value() == URL
     assert found.model_url == "http://127.0.0.1:2"
     assert [process.pid for process in found.processes] == [os.getpid()] * 2
@@ -71,7 +70,6 @@ def test_a_stack_whose_database_died_is_none_but_is_remembered(tmp_path: Path) -
     write_state(stack(tmp_path, clickhouse=gone(), server=me()), tmp_path)
     assert local_stack(tmp_path) is None
     state = read_state(tmp_path)
-    assert state is not None
     assert not state.is_running
 
 

@@ -63,7 +63,6 @@ def test_it_ends_with_the_process_that_started_it_even_if_that_is_killed(tmp_pat
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with parent:
-        assert parent.stdout is not None
         assert parent.stdout.readline() == b"ready\n"
         pid = int((tmp_path / "pid").read_text())
         assert birth_of(pid) is not None
@@ -95,7 +94,6 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(tmp_path: Path) -> 
 
 def test_a_server_that_has_ended_shows_the_end_of_its_log_and_leaves_nothing(tmp_path: Path) -> None:
     with started(command=f"vllm serve --stand-in-child {tmp_path}/pid") as server:
-        assert server.process is not None
         os.kill(server.process.pid, signal.SIGKILL)
         assert is_gone(server.process.pid)
         assert "stand-in for vLLM: no model is loaded" in str(server.ended())

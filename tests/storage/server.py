@@ -9,19 +9,18 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import fsspec
 import pytest
 
 from tests.node_tools import free_port, running
 from trajkit._core import address
+from trajkit.stack.loopback import LoopbackHandler, LoopbackServer
 
 BUCKET = "trajkit-tests"
 SECRET = "c2VjcmV0LW9mLXRlc3Rz"  # Azure takes base64 only
@@ -136,13 +135,14 @@ class Proxy:
 def serving(protocol: str) -> Iterator[Proxy]:
     """Start a service with an empty bucket behind a proxy, and set the environment for its client."""
     service, port, proxy = SERVICES[protocol], free_port(), Proxy(protocol)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(port, proxy))
-    server.daemon_threads = True
-    proxy.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
     folder = _FOLDER / protocol
-    with tempfile.NamedTemporaryFile() as log, pytest.MonkeyPatch.context() as patch:
+    with (
+        LoopbackServer(0, _handler(port, proxy)) as server,
+        tempfile.NamedTemporaryFile() as log,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        server.start()
+        proxy.url = server.url
         for variable, value in service.environment(proxy.url).items():
             patch.setenv(variable, value)
         if service.packages:
@@ -154,8 +154,6 @@ def serving(protocol: str) -> Iterator[Proxy]:
             yield proxy
     address._filesystem.cache_clear()
     fsspec.get_filesystem_class(protocol).clear_instance_cache()  # which keep the endpoint
-    server.shutdown()
-    server.server_close()
 
 
 def _install(service: Service, folder: Path) -> None:
@@ -170,27 +168,16 @@ def _install(service: Service, folder: Path) -> None:
     done.write_text(wanted, encoding="utf-8")
 
 
-def _handler(port: int, proxy: Proxy) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # else 40 ms between head and body
-
-        def log_message(self, format: str, *given: Any) -> None:
-            pass
-
+def _handler(port: int, proxy: Proxy) -> type[LoopbackHandler]:
+    class Handler(LoopbackHandler):
         def _pass_on(self) -> None:
             method, path = self._asked()
             wrong = proxy.fault(method, path)
-            length = int(self.headers.get("Content-Length") or 0)
             if wrong == "cut request":
-                self.rfile.read(min(length, 1000))
+                self.rfile.read(min(int(self.headers.get("Content-Length") or 0), 1000))
                 self.close_connection = True
                 return
-            body = (
-                self._chunked()
-                if self.headers.get("Transfer-Encoding") == "chunked"
-                else self.rfile.read(length)
-            )
+            body = self.read_body(1 << 30)
             if wrong in ("503", "403"):
                 self._answer(
                     int(wrong),
@@ -234,16 +221,7 @@ def _handler(port: int, proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             if "uploadType=multipart" not in self.path:
                 return self.command, self.path
             name = re.search(rb'"name": ("[^"]+")', self.rfile.peek())
-            assert name is not None
             return "PUT", f"/{BUCKET}/{json.loads(name[1])}"
-
-        def _chunked(self) -> bytes:
-            whole = b""
-            while n := int(self.rfile.readline().split(b";")[0], 16):
-                whole += self.rfile.read(n)
-                self.rfile.readline()
-            self.rfile.readline()
-            return whole
 
         def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
             self.send_response_only(status)
@@ -253,8 +231,7 @@ def _handler(port: int, proxy: Proxy) -> type[BaseHTTPRequestHandler]:
                 self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if self.command != "HEAD":
-                with contextlib.suppress(OSError):
-                    self.wfile.write(body)
+                self.wfile.write(body)
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on
 

@@ -38,7 +38,6 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandin]:
 
 def test_a_store_in_a_repository_is_written_once_and_read(hub: HubStandin) -> None:
     made = trajkit.select("sample:babyai", where=CHOSEN, output=f"{ROOT}/good").manifest
-    assert made is not None
     titles = [each.title.split()[1] for each in hub.dataset("team/data").commits[1:]]
     assert (titles[0], titles[-2:]) == ("good.writing", ["good/manifest.json", "good.writing"])
     for place in (f"{ROOT}/good", f"{ROOT}@main/good"):

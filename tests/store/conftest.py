@@ -52,21 +52,6 @@ def make_feedback(name: str, episode: str, **fields: Any) -> Feedback:
     return Feedback(feedback_id=name, episode_id=episode, **{**default, **fields})
 
 
-@pytest.fixture(scope="session")
-def step() -> Callable[..., Transition]:
-    return make_step
-
-
-@pytest.fixture(scope="session")
-def episode() -> Callable[..., Episode]:
-    return make_episode
-
-
-@pytest.fixture(scope="session")
-def feedback() -> Callable[..., Feedback]:
-    return make_feedback
-
-
 @pytest.fixture
 def store_of(tmp_path: Path) -> Callable[[Iterable[Episode]], Store]:
     """Write episodes as a store and open it."""

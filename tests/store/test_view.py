@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.matrix import portions
+from tests.store.conftest import make_episode
 from trajkit.schema import Episode, Message, Transition, message
 from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.store.engine import connect, literal
@@ -107,24 +108,22 @@ def test_steps_that_keep_nothing_are_not_joined(ten: Store) -> None:
     assert "WHERE n_prompt_kept = 0\n    UNION ALL" in full_steps("steps")
 
 
-def test_full_prompts_come_for_the_chosen_episodes_only(
-    store_of: Callable[..., Store], episode: Callable[..., Episode]
-) -> None:
+def test_full_prompts_come_for_the_chosen_episodes_only(store_of: Callable[..., Store]) -> None:
     chain = (
         Transition(step_index=0, messages=(message("user", "a"),)),
         Transition(step_index=1, n_prompt_kept=1, messages=(message("user", "b"),)),
     )
-    store = store_of([episode("x", steps=chain, seed=1), episode("y", steps=chain, seed=2)])
+    store = store_of([make_episode("x", steps=chain, seed=1), make_episode("y", steps=chain, seed=2)])
     rows = Dataset(store).where("seed = 2").arrow("steps_full").read_all().to_pylist()
     assert [(row["episode_id"], len(json.loads(row["prompt"]))) for row in rows] == [("y", 1), ("y", 2)]
 
 
 @pytest.mark.parametrize("has_statistics", [True, False])
 def test_narrowed_views_read_only_the_files_of_a_span_until_they_are_created_again(
-    tmp_path: Path, store_of: Callable[..., Store], episode: Callable[..., Episode], has_statistics: bool
+    tmp_path: Path, store_of: Callable[..., Store], has_statistics: bool
 ) -> None:
     ids = ["é[1]", "*", "a", "b'b", "\U0001f511", "zz"]
-    whole = store_of([episode(name) for name in ids])
+    whole = store_of([make_episode(name) for name in ids])
     with (
         connect() as connection,
         StoreWriter(tmp_path / "parts", kind="test", metrics=whole.manifest.metrics) as writer,

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.matrix import daily, portions
+from tests.store.conftest import make_episode, make_feedback, make_step
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import Episode, Metric
 from trajkit.store.dataset import open_dataset
@@ -45,12 +46,10 @@ def test_what_was_written_is_what_is_read(
 
 
 @pytest.mark.full
-def test_an_episode_of_five_thousand_steps_comes_back(
-    tmp_path: Path, episode: Callable[..., Episode]
-) -> None:
-    long = episode("long", n_steps=5_000)
-    write_episodes(tmp_path / "store", [long, episode("short")], kind="test")
-    assert list(open_dataset(tmp_path / "store")) == [long, episode("short")]
+def test_an_episode_of_five_thousand_steps_comes_back(tmp_path: Path) -> None:
+    long = make_episode("long", n_steps=5_000)
+    write_episodes(tmp_path / "store", [long, make_episode("short")], kind="test")
+    assert list(open_dataset(tmp_path / "store")) == [long, make_episode("short")]
 
 
 def add_relations(connection: duckdb.DuckDBPyConnection, source: Path, where: str) -> dict[str, str]:
@@ -67,14 +66,14 @@ def add_relations(connection: duckdb.DuckDBPyConnection, source: Path, where: st
 @pytest.mark.parametrize(("n_parts", "n_threads"), daily([(1, 4), (5, 2), (1, 1)], 2))
 def test_parts_and_threads_do_not_change_the_digest(
     tmp_path: Path,
-    episode: Callable[..., Episode],
-    feedback: Callable[..., object],
     n_parts: int,
     n_threads: int,
 ) -> None:
     episodes = [
-        episode(
-            f"ep-{i}", n_steps=i % 7, feedback=(feedback(f"f{i}", f"ep-{i}"), feedback(f"g{i}", f"ep-{i}"))
+        make_episode(
+            f"ep-{i}",
+            n_steps=i % 7,
+            feedback=(make_feedback(f"f{i}", f"ep-{i}"), make_feedback(f"g{i}", f"ep-{i}")),
         )
         for i in range(50)
     ]
@@ -95,10 +94,8 @@ def test_parts_and_threads_do_not_change_the_digest(
     assert list(open_dataset(tmp_path / "two")) == list(open_dataset(tmp_path / "one"))
 
 
-def test_the_columns_have_the_types_that_other_readers_know(
-    tmp_path: Path, episode: Callable[..., Episode]
-) -> None:
-    write_episodes(tmp_path / "store", [episode()], kind="test")
+def test_the_columns_have_the_types_that_other_readers_know(tmp_path: Path) -> None:
+    write_episodes(tmp_path / "store", [make_episode()], kind="test")
     schema = pq.read_schema(tmp_path / "store/steps/part-00000.parquet")
     assert schema.names == [column.name for column in columns("steps", ())]
     assert schema.field("messages").type == pa.json_()
@@ -109,8 +106,8 @@ def test_the_columns_have_the_types_that_other_readers_know(
     assert episodes.field("metrics").type == pa.struct([("episode_return", pa.float64())])
 
 
-def test_json_text_is_kept_as_it_was_given(tmp_path: Path, episode: Callable[..., Episode]) -> None:
-    write_episodes(tmp_path / "one", [episode(metrics={})], kind="test")
+def test_json_text_is_kept_as_it_was_given(tmp_path: Path) -> None:
+    write_episodes(tmp_path / "one", [make_episode(metrics={})], kind="test")
     odd = '{"b" : 1.0,"a":123456789012345678901234567890}'
     with duckdb.connect() as connection, StoreWriter(tmp_path / "two", kind="test") as writer:
         writer.add(
@@ -132,20 +129,21 @@ def test_a_store_of_nothing_has_a_part_of_every_table(tmp_path: Path) -> None:
     assert list(open_dataset(tmp_path / "store")) == []
 
 
-def test_a_folder_that_exists_is_not_touched(tmp_path: Path, episode: Callable[..., Episode]) -> None:
+def test_a_folder_that_exists_is_not_touched_and_one_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     with pytest.raises(StoreError, match="exists already"):
-        write_episodes(tmp_path / "store", [episode()], kind="test")
+        write_episodes(tmp_path / "store", [make_episode()], kind="test")
     assert list((tmp_path / "store").iterdir()) == []
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="file/store"):
+        write_episodes(tmp_path / "file" / "store", [make_episode()], kind="test")
 
 
 @pytest.mark.parametrize("stop", [ValueError, KeyboardInterrupt])
-def test_leaving_early_leaves_nothing(
-    tmp_path: Path, episode: Callable[..., Episode], stop: type[BaseException]
-) -> None:
+def test_leaving_early_leaves_nothing(tmp_path: Path, stop: type[BaseException]) -> None:
     def some() -> Iterator[Episode]:
-        yield episode()
+        yield make_episode()
         raise stop
 
     with pytest.raises(stop):
@@ -181,7 +179,6 @@ def test_ctrl_c_during_a_query_is_a_keyboard_interrupt_and_leaves_nothing(
         "except KeyboardInterrupt:\n"
         "    print('stopped')\n"
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "open\n"
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
@@ -191,7 +188,7 @@ def test_ctrl_c_during_a_query_is_a_keyboard_interrupt_and_leaves_nothing(
 
 
 def test_a_killed_writer_leaves_no_store_and_the_next_one_works(
-    tmp_path: Path, episode: Callable[..., Episode], python: Callable[[str], subprocess.Popen[str]]
+    tmp_path: Path, python: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     process = python(
         "import time, pathlib, duckdb\n"
@@ -200,14 +197,13 @@ def test_a_killed_writer_leaves_no_store_and_the_next_one_works(
         "    print('open', flush=True)\n"
         "    time.sleep(60)\n"
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "open\n"
     process.kill()
     process.communicate()
     assert not (tmp_path / "store").exists()
     assert not list(tmp_path.glob("**/manifest.json"))
     assert all(path.name.startswith(".store.") for path in tmp_path.iterdir())
-    write_episodes(tmp_path / "store", [episode()], kind="test")
+    write_episodes(tmp_path / "store", [make_episode()], kind="test")
     assert len(open_dataset(tmp_path / "store")) == 1
 
 
@@ -246,7 +242,7 @@ def test_a_full_disk_is_told_with_the_path_and_leaves_nothing(
 @pytest.mark.skipif(
     shutil.which("mount") is None or os.name == "nt" or os.geteuid() != 0, reason="needs root for tmpfs"
 )
-def test_a_full_tmpfs_leaves_nothing(tmp_path: Path, episode: Callable[..., Episode]) -> None:
+def test_a_full_tmpfs_leaves_nothing(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=False)
@@ -255,7 +251,8 @@ def test_a_full_tmpfs_leaves_nothing(tmp_path: Path, episode: Callable[..., Epis
     try:
         noise = random.Random(1)
         episodes = (
-            episode(f"ep-{i}", n_steps=1, tags={"noise": noise.randbytes(500).hex()}) for i in range(5_000)
+            make_episode(f"ep-{i}", n_steps=1, tags={"noise": noise.randbytes(500).hex()})
+            for i in range(5_000)
         )
         with pytest.raises(StoreError, match=r"store.* could not be written"):
             write_episodes(small / "store", episodes, kind="test")
@@ -325,67 +322,48 @@ def test_what_is_not_a_store_is_refused(tmp_path: Path, tables: dict[str, str], 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_same_episode_twice_is_refused(tmp_path: Path) -> None:
+def test_the_same_episode_twice_or_in_two_parts_or_without_a_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="episode 'a' is there more than once"):
         add_and_finish(tmp_path / "store", rows(), rows())
-
-
-def test_an_episode_in_two_parts_is_refused(tmp_path: Path) -> None:
     whole = rows()
     first = {**whole, "steps": f"(FROM {whole['steps']} WHERE step_index = 0)"}
     rest = {table: f"(FROM {relation} LIMIT 0)" for table, relation in whole.items()}
     rest["steps"] = f"(FROM {whole['steps']} WHERE step_index = 1)"
     with pytest.raises(DataError, match="the steps of episode 'a' are not all in one part"):
         add_and_finish(tmp_path / "store", first, rest)
-
-
-def test_a_missing_column_is_named(tmp_path: Path) -> None:
-    whole = rows()
     lacking = f"(SELECT * EXCLUDE (reward) FROM {whole['steps']})"
     with pytest.raises(DataError, match=r"steps: .*reward"):
         add_and_finish(tmp_path / "store", {**whole, "steps": lacking})
 
 
-def test_a_metric_that_is_a_number_here_and_a_yes_there_is_refused(
-    tmp_path: Path, episode: Callable[..., Episode]
-) -> None:
-    episodes = [episode("a", metrics={"ok": 1.0}), episode("b", metrics={"ok": True})]
-    with pytest.raises(DataError, match="metric 'ok' is boolean in episode b and float in another"):
-        write_episodes(tmp_path / "store", episodes, kind="test")
+def test_metrics_of_two_kinds_or_of_one_name_or_without_a_column_are_refused(tmp_path: Path) -> None:
+    for named, metrics, said in (
+        ([{"ok": 1.0}, {"ok": True}], None, "metric 'ok' is boolean in episode e1 and float in another"),
+        ([{"ok": 1.0, "OK": 2.0}], None, "'OK' and 'ok' differ at most by case"),
+        ([{"other": 1.0}], [RETURN], "'other' has float values and no such column"),
+    ):
+        episodes = [make_episode(f"e{i}", metrics=each) for i, each in enumerate(named)]
+        with pytest.raises(DataError, match=said):
+            write_episodes(tmp_path / "store", episodes, kind="test", metrics=metrics)
 
 
-def test_metrics_that_differ_only_by_case_are_refused(
-    tmp_path: Path, episode: Callable[..., Episode]
-) -> None:
-    with pytest.raises(DataError, match="'OK' and 'ok' differ at most by case"):
-        write_episodes(tmp_path / "store", [episode(metrics={"ok": 1.0, "OK": 2.0})], kind="test")
-
-
-def test_a_value_without_a_column_is_refused(tmp_path: Path, episode: Callable[..., Episode]) -> None:
-    with pytest.raises(DataError, match="'other' has float values and no such column"):
-        write_episodes(tmp_path / "store", [episode(metrics={"other": 1.0})], kind="test", metrics=[RETURN])
-
-
-def test_what_follows_from_the_steps_is_null_when_a_step_does_not_know(
-    tmp_path: Path, episode: Callable[..., Episode], step: Callable[..., object]
-) -> None:
-    known = [step(0, n_input_tokens=3, variant_name="b"), step(1, n_input_tokens=4, variant_name="a")]
-    partly = [step(0, n_input_tokens=3), step(1)]
-    write_episodes(tmp_path / "s", [episode("a", steps=known), episode("b", steps=partly)], kind="test")
+def test_what_follows_from_the_steps_is_null_when_a_step_does_not_know(tmp_path: Path) -> None:
+    known = [
+        make_step(0, n_input_tokens=3, variant_name="b"),
+        make_step(1, n_input_tokens=4, variant_name="a"),
+    ]
+    partly = [make_step(0, n_input_tokens=3), make_step(1)]
+    write_episodes(
+        tmp_path / "s", [make_episode("a", steps=known), make_episode("b", steps=partly)], kind="test"
+    )
     table = pq.read_table(tmp_path / "s/episodes")
     assert table["n_input_tokens"].to_pylist() == [7, None]
     assert table["variant_names"].to_pylist() == [["a", "b"], []]
     assert table["n_steps"].to_pylist() == [2, 2]
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, episode: Callable[..., Episode]) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="file/store"):
-        write_episodes(tmp_path / "file" / "store", [episode()], kind="test")
-
-
-def test_names_of_folders_may_have_any_characters(tmp_path: Path, episode: Callable[..., Episode]) -> None:
+def test_names_of_folders_may_have_any_characters(tmp_path: Path) -> None:
     goal = tmp_path / "it's [1] *?" / "a store"
-    write_episodes(goal, [episode()], kind="test")
+    write_episodes(goal, [make_episode()], kind="test")
     verify(open_store(goal), deep=True)
-    assert list(open_dataset(goal)) == [episode()]
+    assert list(open_dataset(goal)) == [make_episode()]

@@ -47,15 +47,12 @@ def _of_parameter(self: click.Parameter, ctx: click.Context, incomplete: str) ->
     values = offered(ctx, self)
     if values is None:
         return _click_offers(self, ctx, incomplete)
-    before, comma, last = incomplete.rpartition(",") if _is_list(self) else ("", "", incomplete)
+    is_list = "," in (self.metavar or "")
+    before, comma, last = incomplete.rpartition(",") if is_list else ("", "", incomplete)
     fitting = [f"{before}{comma}{value}" for value in values if value.startswith(last)]
     if not fitting and may_be_path(self):
         return [CompletionItem(incomplete, type="file")]
     return [CompletionItem(value) for value in fitting if value.isprintable()]  # a shell takes lines
-
-
-def _is_list(parameter: click.Parameter) -> bool:
-    return "," in (parameter.metavar or "")
 
 
 class _Named(ShellComplete):

@@ -84,7 +84,10 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
             raise result.failure
         return result.exit_code
 
-    paragraphs = [told.summary, *map(_paragraph, told.text.split("\n\n"))]
+    parts = told.text.split("\n\n")
+    # a part that is set in, such as a table, keeps its lines
+    paragraphs = [f"\b\n{textwrap.dedent(each)}" if each.startswith(" ") else each for each in parts]
+    paragraphs.insert(0, told.summary)
     text = "\n\n".join((*paragraphs, f"\b\n{told.example}") if told.example else paragraphs).rstrip()
     return _Command(
         name or function.__name__.rstrip("_").replace("_", "-"),
@@ -104,11 +107,6 @@ def _print(result: Result, *, as_json: bool) -> None:
         sys.stdout.flush()
         with console.rows_as_json(as_json):
             result.wait()
-
-
-def _paragraph(text: str) -> str:
-    """A paragraph of a help. One that is set in, such as a table, keeps its lines."""
-    return f"\b\n{textwrap.dedent(text)}" if text.startswith(" ") else text
 
 
 class _Command(click.Command):

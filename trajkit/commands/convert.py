@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from trajkit._core.address import place_of
 from trajkit._core.output.console import Meter, count, plural, talk
 from trajkit._core.process.memory import keeping_freed_memory
-from trajkit.commands.options.engine import EngineOptions, engine_of
-from trajkit.commands.options.group import flattened
+from trajkit.commands.options.group import EngineOptions, engine_of, flattened
 from trajkit.commands.options.types import Count, NewPath, Option, StoreLike
 from trajkit.commands.place import store_path
 from trajkit.commands.sharding import shards_for

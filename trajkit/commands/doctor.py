@@ -11,34 +11,25 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import trajkit
 from trajkit.commands.checkup.check import Check, Checkup, Section, Standing, broken
-from trajkit.commands.checkup.database import database, databases
-from trajkit.commands.checkup.local_stack import local_stack
+from trajkit.commands.checkup.folder import jobs, recipe_runs, stores
 from trajkit.commands.checkup.machine import machine
 from trajkit.commands.checkup.package import packages
 from trajkit.commands.checkup.program import programs
-from trajkit.commands.checkup.remote import GATEWAY_VARIABLE, gateway, hub
-from trajkit.commands.checkup.runs import jobs, recipe_runs
+from trajkit.commands.checkup.service import GATEWAY_VARIABLE, database, databases, gateway, hub, local_stack
 from trajkit.commands.checkup.setting import settings, source_folder
-from trajkit.commands.checkup.stores import stores
 from trajkit.errors import TrajkitError
 
 Look = Callable[[], Iterable[Check]]
 """Looks at something, and says how it is."""
 
+_Asked = tuple[str, threading.Thread, list[Check]]
+"""An address that is being asked: its name, the thread, and what that finds."""
+
 _LONGEST_S = 15.0
 """What may wait for the network has this long, all together."""
-
-
-class _Asked(NamedTuple):
-    """An address that is being asked, in a thread of its own."""
-
-    name: str
-    thread: threading.Thread
-    found: list[Check]
 
 
 def doctor(*, online: bool = False) -> Checkup:
@@ -55,16 +46,11 @@ def doctor(*, online: bool = False) -> Checkup:
         online: Ask the Hugging Face Hub too, and whose token this is.
     """
     asked = [_ask(name, look) for name, look in _addresses(online)]  # they wait while the rest is looked at
-    looked = [
-        Section(name="machine", checks=_looked("machine", machine)),
-        Section(name="packages", checks=_looked("packages", packages)),
-        Section(name="programs", checks=_looked("programs", programs)),
-        Section(name="settings", checks=_looked("settings", settings)),
-    ]
+    looked = [Section(name=look.__name__, checks=_looked(look.__name__, look)) for look in _HERE]
     folder = chain.from_iterable(_looked(name, look) for name, look in _FOLDER)
     sections = (
         *looked,
-        Section(name="services", checks=tuple(_answers(asked, _LONGEST_S))),
+        Section(name="services", checks=tuple(_answers(asked))),
         Section(name="folder", checks=tuple(folder)),
     )
     standings = [check.standing for section in sections for check in section.checks]
@@ -78,6 +64,7 @@ def doctor(*, online: bool = False) -> Checkup:
     )
 
 
+_HERE = (machine, packages, programs, settings)
 _FOLDER: tuple[tuple[str, Look], ...] = (
     ("source", source_folder),
     ("stores", stores),
@@ -88,8 +75,8 @@ _FOLDER: tuple[tuple[str, Look], ...] = (
 
 def _addresses(online: bool) -> Iterator[tuple[str, Look]]:
     yield "local stack", local_stack
-    for named in databases():
-        yield named.name, partial(_one, partial(database, named))
+    for name, url in databases().items():
+        yield name, partial(_one, partial(database, name, url))
     yield GATEWAY_VARIABLE, partial(_one, gateway)
     if online:
         yield "Hub", partial(_one, hub)
@@ -117,17 +104,16 @@ def _ask(name: str, look: Look) -> _Asked:
     found: list[Check] = []
     thread = threading.Thread(target=lambda: found.extend(_looked(name, look)), daemon=True)
     thread.start()
-    return _Asked(name, thread, found)
+    return name, thread, found
 
 
-def _answers(asked: Iterable[_Asked], longest_s: float) -> Iterator[Check]:
+def _answers(asked: Iterable[_Asked]) -> Iterator[Check]:
     """What was found, in the order of asking; who has not answered in time is told so."""
-    deadline = time.monotonic() + longest_s
-    for one in asked:
-        one.thread.join(max(0.0, deadline - time.monotonic()))
-        if one.thread.is_alive():
-            yield broken(
-                one.name, f"no answer within {longest_s:g} s", "is the address right, and the network up?"
-            )
+    deadline = time.monotonic() + _LONGEST_S
+    for name, thread, found in asked:
+        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            said = f"no answer within {_LONGEST_S:g} s"
+            yield broken(name, said, "is the address right, and the network up?")
         else:
-            yield from one.found
+            yield from found

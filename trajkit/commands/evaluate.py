@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from trajkit._core.output import console
 from trajkit._core.output.console import Cell, count, line, plural, table_text, talk
 from trajkit._core.output.result import Result
-from trajkit.commands.options.engine import engine_of
-from trajkit.commands.options.group import flattened
+from trajkit.commands.options.group import engine_of, flattened
 from trajkit.commands.options.playing import PlayingOptions, fields_of
 from trajkit.commands.options.request import checked
 from trajkit.commands.options.types import Columns, Many, Option, StoreLike, many
@@ -244,14 +243,13 @@ def evaluate(
     if prompts is not None:
         from trajkit.commands.comparison.prompts import replay
 
-        played: dict[str, object] = {
+        played = {
             "ENVIRONMENT": env_id,
             "--seeds": seeds,
             "--policy": policy,
             "--through": through,
-        }
-        played |= {"--template-variant": template_variant, "--config": options["config"]}
-        played |= {
+            "--template-variant": template_variant,
+            "--config": options["config"],
             "--function": options["function"],
             "--task": options["task"],
             "--env-set": options["env_set"],
@@ -335,7 +333,8 @@ def _of_agent(
     others: Mapping[str, Any],
 ) -> tuple[Session, Behind]:
     """An agent with each of several models; it has its own prompts, and takes none of the other options."""
-    from trajkit.commands.comparison.local_contenders import cast_of_agent
+    from trajkit.commands.comparison.local_contenders import agent_name, cast_of_models
+    from trajkit.rollouts.preparation import shown_settings
 
     if ":" not in policy:
         raise RequestError(
@@ -345,11 +344,10 @@ def _of_agent(
     for option, value in {"--config": fields.get("config_file"), **others}.items():
         if value:
             raise RequestError(f"{option} is for the prompts of a gateway, and an agent has its own")
-    cast = cast_of_agent(
-        policy,
-        fields.get("policy_settings", {}),
+    cast = cast_of_models(
         contenders,
         known,
+        agent=agent_name(policy, shown_settings(fields.get("policy_settings", {}))),
         is_here="model_url" not in fields,
         runs_folder=runs_folder,
     )

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from trajkit._core.output.console import Meter, count, plural, talk
 from trajkit._core.process.memory import leave_pandas
 from trajkit._core.settings import project
-from trajkit.commands.options.engine import EngineOptions, engine_of
-from trajkit.commands.options.group import flattened
+from trajkit.commands.options.group import EngineOptions, engine_of, flattened
 from trajkit.commands.options.types import (
     Count,
     File,
@@ -256,7 +255,7 @@ def _in_shards(
     engine: Engine, location: Location, request: ExportRequest, goal: Path, access: Access
 ) -> tuple[Tally, Manifest | None]:
     from trajkit._core.files import refuse_existing
-    from trajkit.curation.joined import join
+    from trajkit.curation.merge import join
     from trajkit.sources.open import export_from, shown
     from trajkit.sources.request import lineage_entry
     from trajkit.sources.shards import export_shards

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from trajkit._core.output import console
 from trajkit._core.output.console import Cell, confirm, count, line, plural, table_text, talk
 from trajkit._core.output.result import Result
-from trajkit.commands.options.types import File, LocalOutput, Option, Place, RunsFolder
+from trajkit.commands.options.types import File, LocalOutput, Option, Place, RunsFolder, many
 from trajkit.commands.place import near, path_or_none
 from trajkit.errors import RequestError
 
@@ -119,7 +119,7 @@ def forget(
     from trajkit.curation.forget import hash_of, holders
     from trajkit.store.catalog import Catalog
 
-    wanted = {*_given(episode_ids), *_listed(path_or_none(episodes))}
+    wanted = {*many(episode_ids), *_listed(path_or_none(episodes))}
     if not wanted:
         raise RequestError("no episode is named", hint="EPISODE…, or --episodes FILE with an id on each line")
     folder = Path(stores or project().stores)
@@ -127,8 +127,9 @@ def forget(
     held = tuple(holders(folder, hashes)) if folder.is_dir() else ()
     models, unknown = _models(wanted, Path(runs))
     if not held and not models:
+        others = f" or the other {count(len(wanted) - 1)}" if len(wanted) > 1 else ""
         raise RequestError(
-            f"no store in {folder} and no model has {_some(wanted)}",
+            f"no store in {folder} and no model has {min(wanted)}{others}",
             hint="--stores FOLDER names another folder",
         )
     found = Forgotten(held, models, unknown, {})
@@ -162,10 +163,6 @@ def forget(
     return Forgotten(held, models, unknown, goals, gone)
 
 
-def _given(episode_ids: str | Iterable[str]) -> tuple[str, ...]:
-    return (episode_ids,) if isinstance(episode_ids, str) else tuple(episode_ids)
-
-
 def _listed(path: Path | None) -> set[str]:
     if path is None:
         return set()
@@ -174,11 +171,6 @@ def _listed(path: Path | None) -> set[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"{path} cannot be read: {error}") from error
     return {text for each in lines if (text := each.strip())}
-
-
-def _some(wanted: set[str]) -> str:
-    first = min(wanted)
-    return first if len(wanted) == 1 else f"{first} or the other {count(len(wanted) - 1)}"
 
 
 def _models(wanted: set[str], runs: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -227,7 +227,9 @@ def words_of(
     if entry.verb == "merge":
         options["stores"] = list(parents)
     elif parents and verb.name not in _WITHOUT_PARENT:
-        options[_parent_option(verb, options)] = parents[0]
+        # it is the first argument that names no other store
+        first = (each.name for each in verb.options if each.flag is None and each.name not in options)
+        options["source" if verb.name == "export" else next(first)] = parents[0]
     elif source is not None and verb.name == "export":
         options["source"] = source
     if output is not None:
@@ -239,13 +241,6 @@ def words_of(
     except Unfit as error:
         raise Unrepeatable(error.message) from error
     return words
-
-
-def _parent_option(verb: Verb, options: dict[str, Any]) -> str:
-    """The option that names the store which a command reads: its first argument that names no other store."""
-    if verb.name == "export":
-        return "source"
-    return next(each.name for each in verb.options if each.flag is None and each.name not in options)
 
 
 def _digest_in(value: Any) -> str | None:

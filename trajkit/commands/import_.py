@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from trajkit._core.output.console import Meter, count, plural, talk
-from trajkit.commands.options.engine import EngineOptions, engine_of
-from trajkit.commands.options.group import flattened
+from trajkit.commands.options.group import EngineOptions, engine_of, flattened
 from trajkit.commands.options.types import DataFile, Moment, Option, Output, Place, moment_of
 from trajkit.commands.place import goal_of
 from trajkit.commands.result import Made
@@ -19,7 +18,6 @@ from trajkit.errors import RequestError
 if TYPE_CHECKING:
     from trajkit.engines.engine import Engine
     from trajkit.schema import LineageEntry
-    from trajkit.schema.success import Success
     from trajkit.sources.files.importing import Imported as ImportReport
     from trajkit.sources.files.importing import Wish
 
@@ -95,7 +93,6 @@ def import_(
         StoreError: `output` exists.
     """
     from trajkit.schema import Purpose
-    from trajkit.schema.success import parse_success
     from trajkit.sources.catalog import is_personal
     from trajkit.sources.files.importing import Wish, import_files
     from trajkit.store.reader import open_store
@@ -114,12 +111,11 @@ def import_(
         since=moment_of(since, "--since"),
         until=moment_of(until, "--until"),
     )
-    rule = None if success is None else parse_success(success)
     runs = engine_of(engine)
-    done = None if runs is None else _in_shards(runs, place, goal, wish, rule)
+    done = None if runs is None else _in_shards(runs, place, goal, wish)
     if done is None:
         with Meter() as meter:
-            done = import_files(place, goal, wish, success=rule, on_progress=meter.show)
+            done = import_files(place, goal, wish, on_progress=meter.show)
     report, entry = done
     for note in _notes(report):
         talk(note)
@@ -129,17 +125,17 @@ def import_(
 
 
 def _in_shards(
-    engine: Engine, place: str, goal: Path, wish: Wish, success: Success | None
+    engine: Engine, place: str, goal: Path, wish: Wish
 ) -> tuple[ImportReport, LineageEntry] | None:
     """Import in several processes; None where ids repeat, which only a reader of everything can number."""
     from trajkit._core.files import refuse_existing
-    from trajkit.curation.joined import has_repeated, join
+    from trajkit.curation.merge import has_repeated, join
     from trajkit.sources.files.importing import read_shards, shown_place
 
     refuse_existing(goal)
     refuse_secrets([("PATH", "path", place)])
     with shards_for(engine, "import", goal, reads=state_of(Path(place))) as shards:
-        intake, stores = read_shards(place, wish, shards, success=success)
+        intake, stores = read_shards(place, wish, shards)
         if has_repeated(stores):
             talk("two shards have an episode of the same id: importing again in one process")
             return None

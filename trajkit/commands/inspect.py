@@ -12,7 +12,7 @@ from trajkit._core.address import place_of
 from trajkit._core.output.console import Meter, size, talk
 from trajkit._core.samples import SAMPLE_PREFIX
 from trajkit.commands.options.types import Option, Place, StoreLike
-from trajkit.commands.place import path_or_none, store_path
+from trajkit.commands.place import free, path_or_none, store_path
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def inspect(
             leaked = _leaked(opened, other)
     found = _page(opened, measured, leaked, from_, patterns)
     if path is not None:
-        from trajkit.curation.inspect.page import page
+        from trajkit.curation.inspect.model import page
 
         write_text(path, page(found))
         talk(f"{path}  {size(path.stat().st_size)}")
@@ -176,7 +176,7 @@ def _commands(opened: _Opened, measured: Measured, leaked: Leaked | None, from_:
     """At most three commands, which run as typed, one after another: each reads what the one before wrote."""
     store, n = opened.shown, 0
     if opened.report is not None:
-        goal = _free("imported")
+        goal = str(free("imported"))
         bad = any(reason.startswith("cannot be read") for reason in opened.report.left)
         name = ["--from", from_ or opened.format]
         yield shlex.join(
@@ -192,20 +192,8 @@ def _commands(opened: _Opened, measured: Measured, leaked: Leaked | None, from_:
         ("split", ["--by", "prompt"], measured.size.n_episodes >= _FEWEST_TO_SPLIT and leaked is None),
     ):
         if is_wanted and n < 2:
-            goal = _free({"redact": "redacted", "dedupe": "deduped", "split": "sides"}[verb])
+            goal = str(free({"redact": "redacted", "dedupe": "deduped", "split": "sides"}[verb]))
             yield shlex.join(["trajkit", verb, store, *options, "-o", goal])
             store, n = f"{goal}/train" if verb == "split" else goal, n + 1
-    goal = _free("train", ".jsonl")
+    goal = str(free("train.jsonl"))
     yield shlex.join(["trajkit", "convert", store, "--to", "openai-sft", "-o", goal])
-
-
-def _free(name: str, suffix: str = "") -> str:
-    """A path in the folder of stores that nothing has yet."""
-    from trajkit._core.settings import project
-
-    folder, number = Path(project().stores), 1
-    goal = folder / f"{name}{suffix}"
-    while goal.exists():
-        number += 1
-        goal = folder / f"{name}-{number}{suffix}"
-    return str(goal)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core.output.console import Cell, Meter, can_ask, confirm, table_text, talk
 from trajkit._core.output.result import Result
@@ -13,9 +12,8 @@ from trajkit.commands.place import last_job
 from trajkit.errors import MissingExtra, RequestError, ServiceError
 
 if TYPE_CHECKING:
-    from trajkit.training.job import TuneJob
+    from trajkit.training.job import Step, TuneJob
     from trajkit.training.runs import Runs
-    from trajkit.training.step import Step
 
 _MOST_TOLD = 5
 
@@ -68,13 +66,12 @@ def jobs_show(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob:
         RequestError: There is no such job.
         ServiceError: The service of the job does not answer.
     """
-    from trajkit.training.job import Shown
     from trajkit.training.jobs import refreshed
 
-    found = find_job(job, Path(runs))
-    now = _with_error(refreshed(*found))
-    messages = [event["message"] for event in found.runs.events(found.job_id) if event.get("message")]
-    return now.shown(Shown(found.runs.folder, messages=tuple(messages[-_MOST_TOLD:])))
+    where, job_id = _find(job, Path(runs))
+    now = refreshed(where, job_id)
+    messages = [event["message"] for event in where.events(job_id) if event.get("message")]
+    return _told(now, where, messages=tuple(messages[-_MOST_TOLD:]))
 
 
 def jobs_wait(
@@ -96,8 +93,8 @@ def jobs_wait(
         RequestError: There is no such job, or it has not ended in time.
         ServiceError: The service of the job does not answer.
     """
-    found = find_job(job, Path(runs))
-    return ended(Follower(*found).wait(timeout), found.runs)
+    where, job_id = _find(job, Path(runs))
+    return ended(Follower(where, job_id).wait(timeout), where)
 
 
 def jobs_cancel(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob:
@@ -111,11 +108,10 @@ def jobs_cancel(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob
         RequestError: There is no such job, or it has ended already.
         ServiceError: The service refused.
     """
-    from trajkit.training.job import Shown
     from trajkit.training.jobs import cancel
 
-    found = find_job(job, Path(runs))
-    return _with_error(cancel(*found)).shown(Shown(found.runs.folder))
+    where, job_id = _find(job, Path(runs))
+    return _told(cancel(where, job_id), where)
 
 
 def jobs_pause(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob:
@@ -129,11 +125,10 @@ def jobs_pause(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob:
         RequestError: The job runs on this machine, or its service cannot halt it.
         ServiceError: The service refused.
     """
-    from trajkit.training.job import Shown
     from trajkit.training.jobs import pause
 
-    found = find_job(job, Path(runs))
-    return _with_error(pause(*found)).shown(Shown(found.runs.folder))
+    where, job_id = _find(job, Path(runs))
+    return _told(pause(where, job_id), where)
 
 
 def jobs_resume(
@@ -155,29 +150,20 @@ def jobs_resume(
     from trajkit.training.hosted.answer import Uncertain
     from trajkit.training.jobs import resume
 
-    found = find_job(job, Path(runs))
+    where, job_id = _find(job, Path(runs))
     try:
-        resumed = resume(*found, again=again, on_message=talk)
+        resumed = resume(where, job_id, again=again, on_message=talk)
     except Uncertain as error:
         if not can_ask():
             raise
         talk(error.message)
         confirm("Create it again?", yes=False, verb="creates it again", refused="nothing was created")
-        resumed = resume(*found, again=True, on_message=talk)
-    return ended(resumed if detach else Follower(*found).wait(), found.runs)
+        resumed = resume(where, job_id, again=True, on_message=talk)
+    return ended(resumed if detach else Follower(where, job_id).wait(), where)
 
 
-class Found(NamedTuple):
-    """A job, and where it is kept."""
-
-    runs: Runs
-    """The folder of jobs."""
-    job_id: str
-    """Its name."""
-
-
-def find_job(job: str | None, runs_folder: Path) -> Found:
-    """The job that is named, or the last one that was started here; checked to be there.
+def _find(job: str | None, runs_folder: Path) -> tuple[Runs, str]:
+    """The job that is named, or the last one that was started here, and where it is; checked to be there.
 
     Raises:
         RequestError: There is none.
@@ -191,23 +177,21 @@ def find_job(job: str | None, runs_folder: Path) -> Found:
             raise RequestError("no job was started here", hint="`trajkit jobs list` names those in a folder")
         runs, job = Runs(last[0]), last[1]
     runs.load(job)
-    return Found(runs, job)
+    return runs, job
 
 
 def ended(job: TuneJob, runs: Runs) -> TuneJob:
     """A job as the command that waited for it returns it: with exit code 1 when there is no model."""
+    return _told(job, runs, exit_code=1 if job.status in ("failed", "cancelled") else 0)
+
+
+def _told(job: TuneJob, runs: Runs, **shown: Any) -> TuneJob:
+    """A job as a command returns it; says why it failed."""
     from trajkit.training.job import Shown
 
-    return _with_error(job).shown(
-        Shown(runs.folder, exit_code=1 if job.status in ("failed", "cancelled") else 0)
-    )
-
-
-def _with_error(job: TuneJob) -> TuneJob:
-    """The job; says why it failed."""
     if job.error is not None:
         talk(f"{job.job_id}: {job.error}")
-    return job
+    return job.shown(Shown(runs.folder, **shown))
 
 
 class Follower:
@@ -224,16 +208,6 @@ class Follower:
         self._words = "starting"
         self._meter = Meter()
 
-    def __enter__(self) -> Self:
-        self._meter.__enter__()
-        self._meter.show(self._words, 0, self._n_steps)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._meter.__exit__(kind, error, trace)
-
     def wait(self, timeout_s: float | None = None) -> TuneJob:
         """The job when it has ended.
 
@@ -243,12 +217,13 @@ class Follower:
         from trajkit.training.jobs import follow
 
         try:
-            with self:
+            with self._meter:
+                self._meter.show(self._words, 0, self._n_steps)
                 return follow(
                     self._runs,
                     self._job_id,
                     on_step=self._show,
-                    on_message=self._say,
+                    on_message=lambda message: self._meter.say(f"{self._job_id}: {message}"),
                     timeout_s=timeout_s,
                 )
         except TimeoutError as error:
@@ -271,6 +246,3 @@ class Follower:
         self._words = step.words or self._words
         self._n_steps = step.n_total or self._n_steps
         self._meter.show(self._words, step.n_done, self._n_steps)
-
-    def _say(self, message: str) -> None:
-        self._meter.say(f"{self._job_id}: {message}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 from trajkit._core.output.console import Meter, talk
-from trajkit.commands.options.engine import EngineOptions, engine_of
-from trajkit.commands.options.group import flattened
+from trajkit.commands.options.group import EngineOptions, engine_of, flattened
 from trajkit.commands.options.types import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made

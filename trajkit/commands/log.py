@@ -11,7 +11,7 @@ from trajkit._core.output.result import Result
 from trajkit.commands.history import SHORT, Shelves, Unrepeatable, Version, history, opened, words_of
 from trajkit.commands.options.types import StoreLike
 from trajkit.commands.place import catalog
-from trajkit.store.commands import as_recorded, quoted
+from trajkit.store.tally import as_recorded, quoted
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry
@@ -145,7 +145,8 @@ def _line(each: Logged) -> str:
     entry = each.version.entry
     if entry is None:
         return f"{_head(each)}  nothing is known of it"
-    return f"{_head(each)}  {_first(each.command)}  # {_kept(entry)}"
+    first, *others = (each.command or "").splitlines() or [""]
+    return f"{_head(each)}  {first}{' …' if others else ''}  # {_kept(entry)}"
 
 
 def _block(each: Logged) -> Iterator[str]:
@@ -166,8 +167,3 @@ def _block(each: Logged) -> Iterator[str]:
 
 def _kept(entry: LineageEntry) -> str:
     return f"{count(entry.n_episodes_out)} of {plural(entry.n_episodes_in, 'episode')}"
-
-
-def _first(command: str | None) -> str:
-    first, *others = (command or "").splitlines() or [""]
-    return f"{first} …" if others else first

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 from trajkit._core.output.console import Cell, Meter, count, plural, table_text, talk
-from trajkit.commands.options.engine import EngineOptions, engine_of
-from trajkit.commands.options.group import flattened
+from trajkit.commands.options.group import EngineOptions, engine_of, flattened
 from trajkit.commands.options.types import Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made

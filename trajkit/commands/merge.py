@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Annotated, Literal, Unpack
 
 from trajkit._core.output.console import Meter
-from trajkit.commands.options.engine import EngineOptions, engine_of
-from trajkit.commands.options.group import flattened
+from trajkit.commands.options.group import EngineOptions, engine_of, flattened
 from trajkit.commands.options.types import Option, Output, StoreLike
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made

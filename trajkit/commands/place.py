@@ -88,11 +88,16 @@ def goal_of(verb: str, given: str | Path | None) -> Path:
     """Where the new store goes: what -o says, else `<stores>/<verb>-<UTC time>` with a number where taken."""
     if given is not None:
         return place_of(given)
-    base = Path(project().stores) / f"{verb}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    goal, number = base, 1
+    return free(f"{verb}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+
+
+def free(name: str) -> Path:
+    """A path in the folder of stores that nothing has yet: this name, with a number where it is taken."""
+    base = goal = Path(project().stores) / name
+    number = 1
     while goal.exists():
         number += 1
-        goal = base.with_name(f"{base.name}-{number}")
+        goal = base.with_stem(f"{base.stem}-{number}")
     return goal
 
 
@@ -147,10 +152,8 @@ def path_or_none(given: Place | None) -> Path | None:
 
 def texts(settings: Settings | None) -> dict[str, str]:
     """Settings as they would be typed: true, false and null as in JSON."""
-    return {name: _text(value) for name, value in (settings or {}).items()}
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "null" if value is None else str(value)
+    words: dict[Any, str] = {True: "true", False: "false", None: "null"}
+    return {
+        name: words[value] if value is None or isinstance(value, bool) else str(value)
+        for name, value in (settings or {}).items()
+    }

@@ -14,7 +14,6 @@ from trajkit._core.output.console import Meter, talk
 from trajkit._core.output.result import Result
 from trajkit.commands.options.types import Many, Option, Place, RunsFolder, Settings, StoreLike, many
 from trajkit.commands.place import path_or_none, store_paths, texts
-from trajkit.commands.publication.plan import plan_lines
 from trajkit.errors import RequestError, ServiceError, StoreError
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ def push(
         trajkit push stores/split me/goto --public --license apache-2.0
         trajkit push runs/JOB me/goto-lora --base Qwen/Qwen3-0.6B
     """
-    from trajkit.commands.publication.publication import ModelOptions, Search, make
+    from trajkit.commands.publication.publication import ModelOptions, Search, make, plan_lines
     from trajkit.publishing.card import CARD, CardWish
 
     wish = CardWish(
@@ -217,9 +216,8 @@ def _plan(
 ) -> PushPlan:
     """Which of the files would be sent, and to whom; without a Hub to look at, all of them."""
     from trajkit.publishing.card import CARD
-    from trajkit.publishing.push import PushPlan, plan_push
+    from trajkit.publishing.push import PushPlan, change_of, plan_push
     from trajkit.publishing.record import RECORD
-    from trajkit.publishing.upload import change_of
 
     paths = [file.path for file in ready.record.files] + [CARD, RECORD]
     files = {path: folder / path for path in paths}

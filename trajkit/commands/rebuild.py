@@ -34,7 +34,7 @@ from trajkit.commands.place import catalog, remember_store
 from trajkit.commands.recipe.verb import call, find
 from trajkit.commands.result import store_line
 from trajkit.errors import DataError, TrajkitError
-from trajkit.store.commands import quoted
+from trajkit.store.tally import quoted
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry, Manifest

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from trajkit._core.output.console import Cell, Meter, count, plural, size, table_text, talk
 from trajkit._core.output.result import Result
-from trajkit.commands.options.engine import EngineOptions, engine_of
-from trajkit.commands.options.group import flattened
+from trajkit.commands.options.group import EngineOptions, engine_of, flattened
 from trajkit.commands.options.types import Many, Option, Output, Place, Settings, StoreLike, many
 from trajkit.commands.place import goal_of, path_or_none, store_path, texts
 from trajkit.commands.result import Made

@@ -6,8 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Annotated, Literal, TypedDict, Unpack
 
-from trajkit.commands.options.engine import engine_of
-from trajkit.commands.options.group import flattened
+from trajkit.commands.options.group import engine_of, flattened
 from trajkit.commands.options.playing import PlayingOptions, Whole, fields_of
 from trajkit.commands.options.request import checked
 from trajkit.commands.options.types import Count, Many, Option

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from trajkit._core.output.console import Meter, plural, talk
-from trajkit.commands.options.engine import EngineOptions, engine_of
-from trajkit.commands.options.group import flattened
+from trajkit.commands.options.group import EngineOptions, engine_of, flattened
 from trajkit.commands.options.types import Columns, Conditions, Count, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made, store_line

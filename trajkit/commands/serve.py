@@ -74,7 +74,7 @@ def serve(
         trajkit serve goto-sft pickup-sft --name goto --name pickup --port 0
         trajkit serve goto-sft --engine vllm --vllm-command "vllm serve --gpu-memory-utilization 0.8"
     """
-    from trajkit.commands.play.served import wanted_models
+    from trajkit.commands.play.local_model import wanted_models
 
     key = _api_key(api_key_location)
     wanted = wanted_models(many(models), many(name), base, Path(runs))

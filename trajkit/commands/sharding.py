@@ -64,15 +64,13 @@ class Shards:
         common = {"function": place, "reads": self._reads}
         items = [{**common, "task": taken.dump_python(task, mode="json")} for task in tasks]
         found: dict[int, Found] = {}
-        with contextlib.closing(self._run(items)) as results:
+        running: Any = self._engine.map(
+            run_task, items, what=self._what, folder=self.folder, on_progress=self._meter.show
+        )
+        with contextlib.closing(running) as results:
             for index, result in results:
                 found[index] = given.validate_python(result)
         return [found[index] for index in range(len(tasks))]
-
-    def _run(self, items: Sequence[dict[str, Any]]) -> Any:
-        return self._engine.map(
-            run_task, items, what=self._what, folder=self.folder, on_progress=self._meter.show
-        )
 
 
 def run_task(item: dict[str, Any]) -> Any:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from trajkit._core.output.console import Cell, Meter, count, plural, table_text, talk
 from trajkit._core.output.result import Result
-from trajkit.commands.options.engine import EngineOptions, engine_of
-from trajkit.commands.options.group import flattened
+from trajkit.commands.options.group import EngineOptions, engine_of, flattened
 from trajkit.commands.options.types import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, remember_store, store_path
 from trajkit.commands.result import Made, store_line
@@ -96,8 +95,7 @@ def split(
         trajkit split --ratio train=0.9,val=0.1 --by tags.customer_id --seed 7 -o data
         leaves the stores data/train and data/val.
     """
-    from trajkit.curation.selection.ratio import parse_ratio
-    from trajkit.curation.selection.split import Missing
+    from trajkit.curation.selection.split import Missing, parse_ratio
     from trajkit.curation.selection.split import split as cut
 
     goal = None if dry_run else goal_of("split", output)

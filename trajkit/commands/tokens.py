@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 from trajkit._core.address import place_of
 from trajkit._core.output.console import Meter, notes, talk
-from trajkit.commands.options.engine import EngineOptions, engine_of
-from trajkit.commands.options.group import flattened
+from trajkit.commands.options.group import EngineOptions, engine_of, flattened
 from trajkit.commands.options.types import Count, DataFile, File, Option
 from trajkit.commands.place import path_or_none
 from trajkit.commands.sharding import shards_here, state_of

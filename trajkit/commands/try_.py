@@ -176,14 +176,15 @@ def _answers(
 ) -> Iterable[Answered]:
     """What was recorded, and what base and tuned model answer; nothing where `agree` says no."""
     from trajkit.commands.play.local_model import job_of, model_folder, refuse_stranger
+    from trajkit.models.generation.located import located
     from trajkit.training.job import LOCAL
-    from trajkit.training.local.outcome.answer import answers, tuned_model
+    from trajkit.training.local.outcome.answer import answers
 
     runs_folder, base = Path(options["runs"]), options["base"]
     found = job_of(model, runs_folder)
     if found is None:
         refuse_stranger(model, runs_folder)
-        return answers(tuned_model(model, base), asked, drawn)
+        return answers(located(model, base), model, asked, drawn)
     runs, job = found
     if job.target != LOCAL:
         from trajkit.training.hosted.chat import ask, chat_plan
@@ -191,7 +192,7 @@ def _answers(
         plan = chat_plan(job, asked, drawn, base=base)
         return ask(plan, asked, drawn) if agree(plan) else []
     folder = model_folder(model, runs, job)
-    return answers(tuned_model(str(folder), base or job.base, job=job.job_id), asked, drawn)
+    return answers(located(str(folder), base or job.base), job.job_id, asked, drawn)
 
 
 def _plan_lines(plan: ChatPlan, drawn: Sampling) -> Iterator[str]:

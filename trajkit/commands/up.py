@@ -75,7 +75,7 @@ def up(
 
 def _serves(models: tuple[str, ...], runs_folder: Path) -> Serves | None:
     """What the model server is to load; None for the stand-in."""
-    from trajkit.commands.play.served import wanted_models
+    from trajkit.commands.play.local_model import wanted_models
     from trajkit.models.serving.served_models import served_models
     from trajkit.stack.local import Serves
 

@@ -7,7 +7,6 @@ __all__ = [
     "experience",
     "forget",
     "inspect",
-    "joined",
     "keys",
     "leaks",
     "masks",

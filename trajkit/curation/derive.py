@@ -1,36 +1,89 @@
-"""Derive a store from a store: how the commands of curation read and write."""
+"""Derive a store from a store: how the commands of curation read and write, in this process or by an engine.
+
+What a command decided is temporary tables: ids, weights, masks. An engine gets them as Parquet, sorted by id,
+and each of its shards has views of them, on which the command's own views work as they do here.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import os
+import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 
 import trajkit
 from trajkit._core.division import shards_folder
-from trajkit._core.files import refuse_existing
+from trajkit._core.files import named_by_content, refuse_existing
 from trajkit._core.settings import STATE_FOLDER
-from trajkit.curation.shards import PLAN, Piece, Written, shards
 from trajkit.engines.engine import Engine
 from trajkit.errors import DataError, NothingMatched, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest, Metric
 from trajkit.schema.base import JsonObject
-from trajkit.store.engine import MEMORY_LIMIT, connect, file_literal, first_line, interruptible
+from trajkit.store.engine import MEMORY_LIMIT, connect, file_literal, first_line, interruptible, literal
 from trajkit.store.reader import Store, open_store, verifying
 from trajkit.store.tally import lines_of
 from trajkit.store.view import create_views, narrow_views
 from trajkit.store.writer import StoreWriter
 
+PLAN = "trajkit_parts"
+"""Table of the episodes to write, with the part that each belongs to."""
+MOST_SHARDS = 1_000
+"""Slurm takes no larger array unless it is told to."""
 _STEPS_PER_PART = 50_000
 _BYTES_PER_PART = 200_000_000
+
+
+class Piece(NamedTuple):
+    """A part of the episodes in `PLAN`."""
+
+    part: int
+    lowest: str
+    """Its first id."""
+    highest: str
+    """Its last id."""
+
+    @property
+    def where(self) -> str:
+        """A condition on `episode_id` that its episodes meet, so that other row groups are skipped."""
+        return f"episode_id BETWEEN {literal(self.lowest)} AND {literal(self.highest)}"
+
+    @property
+    def sql(self) -> str:
+        """What comes after `SELECT … FROM steps`."""
+        return (
+            f"SEMI JOIN (SELECT episode_id FROM {PLAN} WHERE part = {self.part}) USING (episode_id) "
+            f"WHERE {self.where}"
+        )
+
+
+class Written(NamedTuple):
+    """What is written of the source."""
+
+    kind: str
+    """Name of the command."""
+    episodes: str
+    """Relation with the episodes."""
+    steps: str
+    """Relation with the steps."""
+    metrics: Sequence[Metric]
+
+    def add(self, writer: StoreWriter, connection: duckdb.DuckDBPyConnection, piece: Piece) -> None:
+        """Write one part."""
+        writer.add(
+            connection,
+            episodes=f"(SELECT * FROM {self.episodes} {piece.sql})",
+            steps=f"(SELECT * FROM {self.steps} {piece.sql})",
+            feedback=f"(SELECT * FROM feedback {piece.sql})",
+        )
 
 
 @dataclass(frozen=True)
@@ -175,24 +228,39 @@ class Derivation:
                 written.add(writer, self.connection, piece)
             return
         pieces = self._pieces(kept)
-        for shard in shards(self.engine, self.store, self.connection, pieces, written, folder=self.folder):
-            writer.copy(shard, is_linked=True)
+        tables, views = _decided(self.connection, (written.episodes, written.steps, PLAN))
+        size = math.ceil(len(pieces) / MOST_SHARDS)
+        common = {
+            **self.task,
+            "tables": {name: _saved(self.connection, name, self.folder) for name in tables},
+            "views": views,
+            "written": {**written._asdict(), "metrics": [m.model_dump(mode="json") for m in written.metrics]},
+        }
+        items = [{**common, "pieces": pieces[at : at + size]} for at in range(0, len(pieces), size)]
+        made = dict(self.engine.map(write_shard, items, what=written.kind, folder=self.folder))
+        for index in sorted(made):
+            writer.copy(open_store(self.folder / made[index]), is_linked=True)
+
+    @property
+    def task(self) -> dict[str, str]:
+        """What each task of an engine gets, besides its own facts."""
+        return {
+            "store": str(self.store.path),
+            "digest": self.store.manifest.digest,
+            "folder": str(self.folder),
+        }
 
     def over(self, function: Callable[[Any], str], facts: JsonObject, *, what: str) -> Iterator[Path]:
         """Let the engine call a function for spans of all episodes, and yield the file that each call wrote.
 
         Args:
-            function: Takes the facts and `store`, `digest`, `lowest`, `highest` (ids) and `folder`. It writes
-                a file in that folder, as in `Engine.map`, and returns its name.
+            function: Takes the facts and `store`, `digest`, `where` (an SQL condition on the ids of the span)
+                and `folder`. It writes a file in that folder, as in `Engine.map`, and returns its name.
             facts: What the result depends on, besides the store.
             what: What is done.
         """
         assert self.engine is not None
-        whole = {"store": str(self.store.path), "digest": self.store.manifest.digest}
-        items = [
-            {**facts, **whole, "lowest": piece.lowest, "highest": piece.highest, "folder": str(self.folder)}
-            for piece in self._pieces("episodes")
-        ]
+        items = [{**facts, **self.task, "where": piece.where} for piece in self._pieces("episodes")]
         with contextlib.closing(
             self.engine.map(
                 function, items, what=what, folder=self.folder, on_progress=lambda what, done, total: None
@@ -287,17 +355,29 @@ def deriving(
         if not verifies_beside:
             verified()
         create_views(connection, store)
-        try:
-            folder = shards_folder(goal or STATE_FOLDER / f"counted-{os.getpid()}")
-            with interruptible(connection):
-                yield Derivation(store, connection, verified, engine, folder)
-            if engine is not None:
-                shutil.rmtree(folder, ignore_errors=True)
-        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            raise StoreError(
-                f"{store.path} could not be read: {first_line(error)}",
-                hint="is there room in the folder for temporary files, and in memory?",
-            ) from error
+        folder = shards_folder(goal or STATE_FOLDER / f"counted-{os.getpid()}")
+        with reading(connection, str(store.path), hint=NO_ROOM):
+            yield Derivation(store, connection, verified, engine, folder)
+        if engine is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+NO_ROOM = "is there room in the folder for temporary files, and in memory?"
+"""A hint where a store could not be read."""
+
+
+@contextlib.contextmanager
+def reading(connection: duckdb.DuckDBPyConnection, stores: str, *, hint: str | None = None) -> Iterator[None]:
+    """Let Ctrl-C stop the queries of a block, and name the stores that it could not read.
+
+    Raises:
+        StoreError: A file cannot be read, or memory ran out.
+    """
+    try:
+        with interruptible(connection):
+            yield
+    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+        raise StoreError(f"{stores} could not be read: {first_line(error)}", hint=hint) from error
 
 
 def _verified_before() -> None:
@@ -310,3 +390,66 @@ def nothing_left(store: Store, entry: LineageEntry) -> NothingMatched:
         f"{entry.verb} leaves no episode of {store.path}",
         hint="; ".join(line.strip() for line in lines_of(entry)[1:]) or "the store has no episodes",
     )
+
+
+def write_shard(item: dict[str, Any]) -> str:
+    """Write a store of some parts, under a new name, and return the name."""
+    name = f"shard-{secrets.token_hex(6)}"
+    facts = item["written"]
+    written = Written(**{**facts, "metrics": [Metric.model_validate(m) for m in facts["metrics"]]})
+    store = open_store(item["store"])
+    with (
+        connect(threads=1) as connection,
+        StoreWriter(Path(item["folder"]) / name, kind=written.kind, metrics=written.metrics) as writer,
+    ):
+        create_views(connection, store)
+        for table, file in item["tables"].items():
+            scan = f"read_parquet({file_literal(Path(file))})"
+            connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {scan}")
+        for view in item["views"]:
+            connection.execute(view)
+        for piece in (Piece(*each) for each in item["pieces"]):
+            narrow_views(connection, store, piece.lowest, piece.highest)
+            written.add(writer, connection, piece)
+        writer.finish(connection=connection)
+    return name
+
+
+def _decided(connection: duckdb.DuckDBPyConnection, relations: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the temporary tables that some relations need, and the definitions of the views, in order."""
+    definitions: dict[str, str | None] = dict(
+        connection.execute(
+            "SELECT table_name, NULL FROM duckdb_tables() WHERE temporary UNION ALL "
+            # a table of Python is a view, too
+            "SELECT view_name, CASE WHEN NOT contains(sql, 'python_arrow_scan') THEN sql END "
+            "FROM duckdb_views() WHERE temporary AND NOT internal"
+        ).fetchall()
+    )
+    tables: list[str] = []
+    views: list[str] = []
+
+    def visit(sql: str) -> None:
+        for name in re.findall(r"\w+", sql):
+            if name not in definitions:
+                continue
+            definition = definitions.pop(name)
+            if definition is None:
+                tables.append(name)
+            else:
+                visit(definition)
+                views.append(definition)
+
+    for relation in relations:
+        visit(relation)
+    return tables, views
+
+
+def _saved(connection: duckdb.DuckDBPyConnection, table: str, folder: Path) -> str:
+    """Write a table as Parquet, and return the path."""
+
+    def write(path: Path) -> None:
+        connection.execute(
+            f"COPY (SELECT * FROM {table} ORDER BY ALL) TO {literal(str(path))} (FORMAT parquet)"
+        )
+
+    return str(named_by_content(folder, f"{table}.parquet", write))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -124,18 +125,11 @@ class Fit(Model):
     """Rows."""
 
 
+@dataclass(eq=False)
 class Experiences:
     """The rows of a dataset, as Arrow batches with the columns of `trajkit.schema.experience.Experience`.
 
     Rows come part by part, in the order of episodes and steps; memory holds a bounded number of steps.
-
-    Args:
-        dataset: The dataset. The advantage of a token is the `loss_weight` of its step (`trajkit weight`).
-        by: Columns that make a group; if empty, environment, task and seed.
-        is_joined: Join steps whose prompts extend the ids of the previous step to one row.
-        most_realigned: Most trailing tokens of a completion that a later prompt may tokenize differently;
-            they become context. If more differ, the step begins a row of its own, and no token is lost.
-        include_eval: Also take episodes that were played for evaluation.
 
     Raises:
         RequestError: The dataset has evaluation episodes.
@@ -143,28 +137,28 @@ class Experiences:
         StoreError: The store cannot be read.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        *,
-        by: Sequence[str] = (),
-        is_joined: bool = True,
-        most_realigned: int = MOST_REALIGNED,
-        include_eval: bool = False,
-    ) -> None:
-        self._dataset, self._by = dataset, tuple(by)
-        self._is_joined, self._most = is_joined, most_realigned
-        self._include_eval = include_eval
-        self.fit = Fit()
-        """Counts of the batches read so far."""
+    dataset: Dataset
+    """The dataset. The advantage of a token is the `loss_weight` of its step (`trajkit weight`)."""
+    _: KW_ONLY
+    by: Sequence[str] = ()
+    """Columns that make a group; if empty, environment, task and seed."""
+    is_joined: bool = True
+    """Join steps whose prompts extend the ids of the previous step to one row."""
+    most_realigned: int = MOST_REALIGNED
+    """Most trailing tokens of a completion that a later prompt may tokenize differently; they become context.
+    If more differ, the step begins a row of its own, and no token is lost."""
+    include_eval: bool = False
+    """Also take episodes that were played for evaluation."""
+    fit: Fit = field(default_factory=Fit, init=False)
+    """Counts of the batches read so far."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Read the rows, from the beginning."""
         self.fit = Fit()
-        with Steps(self._dataset) as steps:
-            if steps.n_evaluation and not self._include_eval:
-                raise evaluation(self._dataset.store.path, steps.n_evaluation)
-            keys = group_key(steps.connection, self._dataset.store, self._by).relation
+        with Steps(self.dataset) as steps:
+            if steps.n_evaluation and not self.include_eval:
+                raise evaluation(self.dataset.store.path, steps.n_evaluation)
+            keys = group_key(steps.connection, self.dataset.store, self.by).relation
             columns = ", ".join(f'{sql} AS "{name}"' for name, sql in _COLUMNS.items())
             for chunk in steps.chunks(_TOKENS):
                 self._link(steps, chunk)
@@ -180,8 +174,8 @@ class Experiences:
                 steps=mine,
                 left=_LEFT,
                 alike=_ALIKE,
-                most=int(self._most),
-                joined="true" if self._is_joined else "false",
+                most=int(self.most_realigned),
+                joined="true" if self.is_joined else "false",
             ),
             chunk,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,12 +16,13 @@ from trajkit.curation.pair_file import DATA_NAME as PAIRS_DATA
 from trajkit.curation.pair_file import MANIFEST_NAME as PAIRS_MANIFEST
 from trajkit.schema import Left, Manifest
 from trajkit.store.engine import connect, scan
+from trajkit.store.layout import MANIFEST_NAME
 from trajkit.store.reader import open_store
 
 REASON = "forgotten"
 """Why an episode leaves, as the history of the new store says."""
 
-_MANIFEST = "manifest.json"
+_SIDES = ("chosen_episode_id", "rejected_episode_id")
 
 
 class Holder(NamedTuple):
@@ -67,11 +68,15 @@ def holders(folder: Path, hashes: Collection[str]) -> Iterator[Holder]:
         folders.sort()
         folders[:] = [name for name in folders if not name.startswith(".")]
         path = Path(parent)
-        if _MANIFEST in files or PAIRS_MANIFEST in files:
-            folders.clear()
-            found = _in_pairs(path, hashes) if PAIRS_MANIFEST in files else in_store(path, hashes)
-            if found.n_episodes:
-                yield found
+        if PAIRS_MANIFEST in files:
+            found = _counted(path, True, [path / PAIRS_DATA], _SIDES, hashes)
+        elif MANIFEST_NAME in files:
+            found = in_store(path, hashes)
+        else:
+            continue
+        folders.clear()
+        if found.n_episodes:
+            yield found
 
 
 def forget(store: Path, hashes: Collection[str], goal: Path) -> Manifest:
@@ -92,30 +97,18 @@ def forget(store: Path, hashes: Collection[str], goal: Path) -> Manifest:
         connection = derivation.connection
         _list(connection, hashes)
         connection.execute(f"CREATE TABLE trajkit_staying AS FROM episodes WHERE NOT {_is_one('episodes')}")
-        counts = _counts(connection, "episodes")
-        left = Left(reason=REASON, n_episodes=counts.n_episodes, n_steps=counts.n_steps)
+        ((n_episodes, n_steps),) = connection.execute(
+            "SELECT count(*), coalesce(sum(n_steps), 0)::BIGINT FROM episodes "
+            "ANTI JOIN trajkit_staying USING (episode_id)"
+        ).fetchall()
+        left = Left(reason=REASON, n_episodes=n_episodes, n_steps=n_steps)
         return derivation.write(
             goal,
             verb="forget",
-            arguments={"n_episodes": left.n_episodes},
+            arguments={"n_episodes": n_episodes},
             kept="trajkit_staying",
             left=(left,),
         )
-
-
-class _Counts(NamedTuple):
-    n_episodes: int
-    n_steps: int
-    n_others: int
-
-
-def _counts(connection: duckdb.DuckDBPyConnection, episodes: str) -> _Counts:
-    is_one = _is_one(episodes)
-    (row,) = connection.execute(
-        f"SELECT count(*) FILTER (WHERE {is_one}), coalesce(sum(n_steps) FILTER (WHERE {is_one}), 0)::BIGINT,"
-        f" count(*) FILTER (WHERE NOT {is_one}) FROM {episodes}"
-    ).fetchall()
-    return _Counts(*row)
 
 
 def in_store(path: Path, hashes: Collection[str]) -> Holder:
@@ -124,25 +117,25 @@ def in_store(path: Path, hashes: Collection[str]) -> Holder:
     Raises:
         StoreError: The store cannot be read.
     """
-    store = open_store(path)
-    with connect() as connection:
-        _list(connection, hashes)
-        return Holder(path, False, *_counts(connection, scan(store.parts("episodes"))))
+    return _counted(path, False, open_store(path).parts("episodes"), ["episode_id"], hashes)
 
 
-def _in_pairs(path: Path, hashes: Collection[str]) -> Holder:
-    rows = scan([path / PAIRS_DATA])
-    is_one = f"({_is_one(rows, 'chosen_episode_id')} OR {_is_one(rows, 'rejected_episode_id')})"
+def _counted(
+    path: Path, is_pairs: bool, parts: list[Path], columns: Sequence[str], hashes: Collection[str]
+) -> Holder:
+    rows = scan(parts)
+    is_one = f"({' OR '.join(_is_one(rows, column) for column in columns)})"
+    n_steps = "0" if is_pairs else "n_steps"
     with connect() as connection:
         _list(connection, hashes)
-        ((n, n_others),) = connection.execute(
-            f"SELECT count(*) FILTER (WHERE {is_one}), count(*) FILTER (WHERE NOT {is_one}) FROM {rows}"
+        (counts,) = connection.execute(
+            f"SELECT count(*) FILTER (WHERE {is_one}), coalesce(sum({n_steps}) FILTER (WHERE {is_one}), 0)"
+            f"::BIGINT, count(*) FILTER (WHERE NOT {is_one}) FROM {rows}"
         ).fetchall()
-    return Holder(path, True, n, 0, n_others)
+    return Holder(path, is_pairs, *counts)
 
 
 def _list(connection: duckdb.DuckDBPyConnection, hashes: Collection[str]) -> None:
     given = pa.table({"hash": pa.array(sorted(hashes), pa.string())})
-    connection.register("given_hashes", given)
-    connection.execute("CREATE TEMP TABLE forgotten AS SELECT hash FROM given_hashes")
-    connection.unregister("given_hashes")
+    connection.execute("CREATE TEMP TABLE forgotten (hash VARCHAR)")
+    connection.from_arrow(given).insert_into("forgotten")

@@ -57,9 +57,10 @@ def group_key(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[
     """
     if not by:
         return Key(
-            WORLD, (), f"(SELECT episode_id, n_steps, {_world()} AS key, true AS has_key FROM episodes)"
+            WORLD, (), f"(SELECT episode_id, n_steps, {_OF_WORLD} AS key, true AS has_key FROM episodes)"
         )
     names = tuple(dict.fromkeys(_known_name(connection, store, name) for name in by))
+    metrics = "".join(f", metrics.{quoted(name)} AS {quoted(name)}" for name in metric_names(store))
     values = [_value(name) for name in names]
     has_all = " AND ".join(f"{value} IS NOT NULL" for value in values)
     parts = ", ".join(
@@ -70,7 +71,7 @@ def group_key(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[
         " and ".join(names),
         names,
         f"(SELECT episode_id, n_steps, CASE WHEN {has_all} THEN {_json_text(parts)} "
-        f"ELSE {_json_text(_EPISODE)} END AS key, {has_all} AS has_key FROM ({_wide_episodes(store)}))",
+        f"ELSE {_ALONE} END AS key, {has_all} AS has_key FROM (SELECT *{metrics} FROM episodes))",
     )
 
 
@@ -101,29 +102,27 @@ def place(key: str, seed: int) -> str:
     return f"CAST('0x' || left(sha256({literal(f'{int(seed)}:')} || {key}), 13) AS BIGINT)"
 
 
-_EPISODE = "'episode', episode_id"
-
-
-def _world() -> str:
-    of_state = "'initial_state', initial_state_hash"
-    return (
-        f"CASE WHEN seed IS NOT NULL THEN {_json_text(_SEEDED)} "
-        f"WHEN nullif(initial_state_hash, '') IS NOT NULL THEN {_json_text(of_state)} "
-        f"ELSE {_json_text(_EPISODE)} END"
-    )
-
-
-_SEEDED = "'world', env_id, task, CAST(seed AS VARCHAR)"
-
-
 def _json_text(parts: str) -> str:
     return f"CAST(to_json([{parts}]) AS VARCHAR)"
+
+
+_ALONE = _json_text("'episode', episode_id")
+_SEEDED = _json_text("'world', env_id, task, CAST(seed AS VARCHAR)")
+_STATED = _json_text("'initial_state', initial_state_hash")
+_OF_WORLD = (
+    f"CASE WHEN seed IS NOT NULL THEN {_SEEDED} WHEN nullif(initial_state_hash, '') IS NOT NULL "
+    f"THEN {_STATED} ELSE {_ALONE} END"
+)
 
 
 def _known_name(connection: duckdb.DuckDBPyConnection, store: Store, name: str) -> str:
     """Return a name in the store's own spelling."""
     if name.startswith(TAG):
-        tags = _tag_names(connection)
+        rows = connection.execute(
+            "SELECT DISTINCT unnest(map_keys(CAST(tags AS MAP(VARCHAR, VARCHAR)))) AS tag FROM episodes "
+            "ORDER BY tag"
+        ).fetchall()
+        tags = [tag for (tag,) in rows]
         if (tag := name.removeprefix(TAG)) not in tags:
             raise QueryError(f"no episode of {store.path} has the tag {tag!r}", hint=nearest(tag, tags))
         return name
@@ -141,22 +140,8 @@ def _known_name(connection: duckdb.DuckDBPyConnection, store: Store, name: str) 
     )
 
 
-def _wide_episodes(store: Store) -> str:
-    """Return a SELECT of the episodes with each metric also under its bare name."""
-    names = "".join(f", metrics.{quoted(name)} AS {quoted(name)}" for name in metric_names(store))
-    return f"SELECT *{names} FROM episodes"
-
-
 def _value(name: str) -> str:
     """Return SQL of a column or a tag; null where an episode has none."""
     if name.startswith(TAG):
         return f"CAST(tags AS MAP(VARCHAR, VARCHAR))[{literal(name.removeprefix(TAG))}]"
     return quoted(name)
-
-
-def _tag_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    found = connection.execute(
-        "SELECT DISTINCT unnest(map_keys(CAST(tags AS MAP(VARCHAR, VARCHAR)))) AS tag FROM episodes "
-        "ORDER BY tag"
-    ).fetchall()
-    return [tag for (tag,) in found]

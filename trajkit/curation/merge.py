@@ -1,10 +1,9 @@
-"""Merge stores: shards of an export, a later export, or stores of different origin."""
+"""Put stores together: those of an export and a later one, of different origin, or shards of one command."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -16,13 +15,12 @@ from pydantic import JsonValue
 
 import trajkit
 from trajkit._core.files import refuse_existing
-from trajkit.curation.derive import deriving
-from trajkit.curation.shards import Written
+from trajkit.curation.derive import Written, deriving, reading
 from trajkit.engines.engine import Engine
 from trajkit.errors import DataError, RequestError, StoreError
 from trajkit.schema import FeedbackKind, Left, LineageEntry, Manifest, Metric, MetricLevel
 from trajkit.schema.base import JsonObject
-from trajkit.store.engine import connect, first_line, interruptible, scan
+from trajkit.store.engine import connect, scan
 from trajkit.store.layout import quoted
 from trajkit.store.reader import Store, open_store, verify
 from trajkit.store.writer import StoreWriter
@@ -36,6 +34,12 @@ OTHER = "in another of the stores too, which is preferred"
 """Reason for which an episode leaves that another store has with different content."""
 _NOTHING = pa.table({"episode_id": pa.array([], pa.string())})
 _LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
+_WORDS = {
+    FeedbackKind.FLOAT: "a number",
+    FeedbackKind.BOOLEAN: "a yes or no",
+    "max": "better when high",
+    "min": "better when low",
+}
 _SQL_TYPES = {FeedbackKind.FLOAT: "DOUBLE", FeedbackKind.BOOLEAN: "BOOLEAN"}
 
 
@@ -80,24 +84,21 @@ def merge(
         DataError: A metric is a float in one store and a boolean in another, or larger is better in one and
             smaller in another; or an episode differs between two stores and `prefer` is None.
     """
-    wanted = None if prefer is None else _preference(prefer)
+    try:
+        wanted = None if prefer is None else Prefer(prefer)
+    except ValueError:
+        raise RequestError(f"--prefer {prefer!r} is neither 'first' nor 'last'") from None
     if goal is not None:
         refuse_existing(goal)
     stores = _open(paths)
-    metrics = all_metrics(stores)
-    with connect(memory_limit=_MEMORY_LIMIT) as connection, _reading(stores, connection):
+    metrics = _all_metrics(stores)
+    names = ", ".join(str(store.path) for store in stores)
+    with connect(memory_limit=_MEMORY_LIMIT) as connection, reading(connection, names):
         left = _settle(connection, stores, wanted)
         entry = _entry(connection, stores, wanted, left)
         if goal is None:
             return Merged(entry, None)
         return Merged(entry, _write(connection, stores, goal, metrics, entry, engine))
-
-
-def _preference(text: Prefer | str) -> Prefer:
-    try:
-        return Prefer(text)
-    except ValueError:
-        raise RequestError(f"--prefer {text!r} is neither 'first' nor 'last'") from None
 
 
 def _open(paths: Sequence[str | Path]) -> list[Store]:
@@ -116,16 +117,6 @@ def _open(paths: Sequence[str | Path]) -> list[Store]:
             hint="make both with the same trajkit",
         )
     return stores
-
-
-@contextlib.contextmanager
-def _reading(stores: Sequence[Store], connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    try:
-        with interruptible(connection):
-            yield
-    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-        names = ", ".join(str(store.path) for store in stores)
-        raise StoreError(f"{names} could not be read: {first_line(error)}") from error
 
 
 def _settle(
@@ -219,11 +210,7 @@ def _write(
     ) as writer:
         for number, store in enumerate(stores):
             ids = f"SELECT episode_id FROM gone WHERE store = {number}"
-            gone = connection.sql(ids).to_arrow_table()
-            if gone.num_rows or columns_of(store.manifest.metrics) != columns_of(metrics):
-                write_anew(writer, store, metrics, gone, engine=engine, goal=goal)
-            else:
-                writer.copy(store)
+            _put(writer, store, metrics, connection.sql(ids).to_arrow_table(), engine=engine, goal=goal)
         return writer.finish(lineage=[*_common_history(stores), entry], connection=connection)
 
 
@@ -253,7 +240,7 @@ def _as_of(stores: Sequence[Store]) -> datetime | None:
     return None if None in times else min(time for time in times if time is not None)
 
 
-def write_anew(
+def _put(
     writer: StoreWriter,
     store: Store,
     metrics: Sequence[Metric],
@@ -261,26 +248,28 @@ def write_anew(
     *,
     engine: Engine | None = None,
     goal: Path | None = None,
+    is_linked: bool = False,
 ) -> None:
-    """Write the episodes of a store with the columns of every metric, but for those that are gone."""
+    """Copy the files of a store; where episodes are gone or a metric has no column, write them anew."""
+    own, every = (
+        {(each.level, each.name, each.kind) for each in of} for of in (store.manifest.metrics, metrics)
+    )
+    if not gone.num_rows and own == every:
+        writer.copy(store, is_linked=is_linked)
+        return
     with deriving(store.path, memory_limit=_MEMORY_LIMIT, engine=engine, goal=goal) as derivation:
         connection = derivation.connection
         connection.register("gone", gone)
         stay = "SELECT episode_id FROM episodes ANTI JOIN gone USING (episode_id)"
         connection.execute(f"CREATE TEMP TABLE kept AS {stay}")
         for table in ("episodes", "steps"):
-            select = f"SELECT {with_metrics(table, store, metrics)} FROM {table}"
+            select = f"SELECT {_with_metrics(table, store, metrics)} FROM {table}"
             connection.execute(f"CREATE TEMP VIEW merged_{table} AS {select}")
         derivation.add(writer, Written("merge", "merged_episodes", "merged_steps", metrics), "kept")
 
 
-def all_metrics(stores: Sequence[Store]) -> tuple[Metric, ...]:
-    """Return the metrics of all stores, with whatever is known about each in any store.
-
-    Raises:
-        DataError: A metric is a float in one store and a boolean in another, or larger is better in one and
-            smaller in another.
-    """
+def _all_metrics(stores: Sequence[Store]) -> tuple[Metric, ...]:
+    """Return the metrics of all stores, with whatever is known about each in any store."""
     found: dict[tuple[MetricLevel, str], tuple[Metric, Store]] = {}
     for store in stores:
         for metric in store.manifest.metrics:
@@ -289,8 +278,8 @@ def all_metrics(stores: Sequence[Store]) -> tuple[Metric, ...]:
                 one, other = getattr(known, what), getattr(metric, what)
                 if one != other and None not in (one, other):
                     raise DataError(
-                        f"metric {metric.name!r} on {metric.level}s is {_word(one)} in {of.path}"
-                        f" and {_word(other)} in {store.path}",
+                        f"metric {metric.name!r} on {metric.level}s is {_WORDS[one]} in {of.path}"
+                        f" and {_WORDS[other]} in {store.path}",
                         hint="a store has one meaning for a metric; export them with other names or times",
                     )
             if known.optimize is None and metric.optimize is not None:
@@ -298,22 +287,7 @@ def all_metrics(stores: Sequence[Store]) -> tuple[Metric, ...]:
     return tuple(metric for metric, _ in found.values())
 
 
-def _word(value: str) -> str:
-    words = {
-        FeedbackKind.FLOAT: "a number",
-        FeedbackKind.BOOLEAN: "a yes or no",
-        "max": "better when high",
-        "min": "better when low",
-    }
-    return words.get(value, value)
-
-
-def columns_of(metrics: Sequence[Metric]) -> list[tuple[str, str, str]]:
-    """Return the columns that these metrics have in a store."""
-    return sorted((metric.level, metric.name, metric.kind) for metric in metrics)
-
-
-def with_metrics(table: str, store: Store, metrics: Sequence[Metric]) -> str:
+def _with_metrics(table: str, store: Store, metrics: Sequence[Metric]) -> str:
     """Return SQL of the columns of a store's table, with null for each metric that only other stores have."""
     level = _LEVELS[table]
     own = {metric.name for metric in store.manifest.metrics if metric.level == level}
@@ -326,3 +300,45 @@ def with_metrics(table: str, store: Store, metrics: Sequence[Metric]) -> str:
         return "*"
     struct = f"struct_pack({', '.join(fields)}) AS metrics"
     return f"* REPLACE ({struct})" if own else f"*, {struct}"
+
+
+def join(paths: Sequence[Path], goal: Path, *, lineage: Sequence[LineageEntry]) -> Manifest:
+    """Put the shards of one command together; their files are linked or copied, not written anew.
+
+    A shard is written anew only where another shard has a metric that it has not: each part of a store has
+    the columns of all its metrics.
+
+    Args:
+        paths: The shards, one or more, without an episode in common.
+        goal: The store to write.
+        lineage: The lineage of the whole.
+
+    Raises:
+        StoreError: A shard is damaged, or `goal` exists or cannot be written.
+        DataError: A metric is a float in one shard and a boolean in another, or an episode is in two.
+    """
+    stores = [open_store(path) for path in paths]
+    for store in stores:
+        verify(store)
+    metrics, first = _all_metrics(stores), stores[0].manifest
+    with StoreWriter(
+        goal,
+        kind=first.kind,
+        metrics=metrics,
+        source=first.source,
+        as_of=first.as_of,
+        split=first.split,
+    ) as writer:
+        for store in stores:
+            _put(writer, store, metrics, is_linked=True)
+        return writer.finish(lineage=lineage)
+
+
+def has_repeated(paths: Sequence[Path]) -> bool:
+    """Whether an episode's id is in two of some stores."""
+    episodes = [part for path in paths for part in open_store(path).parts("episodes")]
+    with connect() as connection:
+        ((is_repeated,),) = connection.execute(
+            f"SELECT count(*) > count(DISTINCT episode_id) FROM {scan(episodes)}"
+        ).fetchall()
+    return bool(is_repeated)

@@ -16,18 +16,20 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
+import trajkit
 from trajkit._core.address import place_of, readable
 from trajkit._core.files import building_folder, sha256_file, write_text
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import LineageEntry, Message
 from trajkit.schema.base import Count, JsonObject, Model, Name, Text, UtcTime
 from trajkit.schema.manifest import Sha256
-from trajkit.store.arrow import message_value
+from trajkit.store.arrow import json_text, message_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,7 +92,6 @@ class Pair(Model):
     """The first step of that side."""
     rejected_inference_id: Text | None
     """Its inference; None if unknown."""
-    """Its inference; None when unknown."""
     chosen_action: Text | None
     """Action at the chosen side's first step; None if unknown."""
     rejected_action: Text | None
@@ -169,14 +170,18 @@ class Pairs:
 
     def __iter__(self) -> Iterator[Pair]:
         """Iterate over the pairs in order, reading them lazily."""
+        for row in self.rows():
+            for name in _JSON:
+                row[name] = None if row[name] is None else json.loads(row[name])
+            yield Pair.model_validate(row, strict=False)
+
+    def rows(self, *names: str) -> Iterator[dict[str, Any]]:
+        """Iterate over some columns of the pairs, or all, as they are in the file."""
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(readable(self.path / DATA_NAME)) as file:
-            for batch in file.iter_batches(_ROWS_PER_GROUP):
-                for row in batch.to_pylist():
-                    yield Pair.model_validate(
-                        {name: _parsed(name, value) for name, value in row.items()}, strict=False
-                    )
+            for batch in file.iter_batches(_ROWS_PER_GROUP, columns=list(names) or None):
+                yield from batch.to_pylist()
 
 
 def open_pairs(path: str | Path) -> Pairs:
@@ -211,27 +216,6 @@ def open_pairs(path: str | Path) -> Pairs:
     return Pairs(folder, manifest)
 
 
-class Written:
-    """Counts and digest of the rows written so far."""
-
-    def __init__(self) -> None:
-        self.n_pairs = self.n_verified = 0
-        self.episodes: set[str] = set()
-        self._digest = hashlib.sha256()
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Count a row."""
-        self.n_pairs += 1
-        self.n_verified += row["is_verified"] is True
-        self.episodes.update((row["chosen_episode_id"], row["rejected_episode_id"]))
-        self._digest.update(json.dumps(row, sort_keys=True, separators=(",", ":")).encode() + b"\n")
-
-    @property
-    def digest(self) -> str:
-        """Digest of the rows so far."""
-        return self._digest.hexdigest()
-
-
 def write_pairs(
     goal: Path, pairs: Iterable[Pair], *, facts: JsonObject, lineage: tuple[LineageEntry, ...]
 ) -> PairsManifest:
@@ -240,27 +224,20 @@ def write_pairs(
     Args:
         goal: The folder to write.
         pairs: In their order.
-        facts: The other fields of the manifest.
+        facts: Fields of the manifest that the pairs do not tell.
         lineage: The lineage, oldest entry first.
 
     Raises:
         StoreError: `goal` exists, or cannot be written.
         DataError: A split could separate the groups of a pair's sides.
     """
-    written = Written()
     try:
         with building_folder(goal) as folder:
-            _write(folder / DATA_NAME, pairs, written)
+            counts = _write(folder / DATA_NAME, pairs)
+            made = {"created_at": datetime.now(UTC), "trajkit_version": trajkit.__version__}
+            sha256 = sha256_file(folder / DATA_NAME)
             manifest = PairsManifest.model_validate(
-                {
-                    **facts,
-                    "digest": written.digest,
-                    "sha256": sha256_file(folder / DATA_NAME),
-                    "n_pairs": written.n_pairs,
-                    "n_verified": written.n_verified,
-                    "n_episodes": len(written.episodes),
-                    "lineage": lineage,
-                }
+                {**facts, **counts, **made, "sha256": sha256, "lineage": lineage}
             )
             write_text(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2) + "\n")
     except OSError as error:
@@ -268,22 +245,29 @@ def write_pairs(
     return manifest
 
 
-def _write(path: Path, pairs: Iterable[Pair], written: Written) -> None:
+def _write(path: Path, pairs: Iterable[Pair]) -> dict[str, Any]:
+    """Write the rows, and return their counts and digest."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _schema()
+    schema, digest, episodes = _schema(), hashlib.sha256(), set()
+    n_pairs = n_verified = 0
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         waiting: list[dict[str, Any]] = []
         for pair in pairs:
             _refuse_crossing(pair)
             row = _row(pair)
-            written.add(row)
+            n_pairs += 1
+            n_verified += pair.is_verified is True
+            episodes |= {pair.chosen_episode_id, pair.rejected_episode_id}
+            digest.update(json.dumps(row, sort_keys=True, separators=(",", ":")).encode() + b"\n")
             waiting.append(row)
             if len(waiting) == _ROWS_PER_GROUP:
                 writer.write_table(pa.Table.from_pylist(waiting, schema=schema))
                 waiting = []
         writer.write_table(pa.Table.from_pylist(waiting, schema=schema))
+    counts = {"n_pairs": n_pairs, "n_verified": n_verified, "n_episodes": len(episodes)}
+    return {**counts, "digest": digest.hexdigest()}
 
 
 def _refuse_crossing(pair: Pair) -> None:
@@ -312,10 +296,10 @@ def _schema() -> pa.Schema:
 
 def _row(pair: Pair) -> dict[str, Any]:
     row = pair.model_dump(mode="python", exclude=set(_JSON))
-    row["prompt"] = _text([message_value(each) for each in pair.prompt])
-    row["tools"] = None if pair.tools is None else _text(list(pair.tools))
+    row["prompt"] = json_text([message_value(each) for each in pair.prompt])
+    row["tools"] = None if pair.tools is None else json_text(list(pair.tools))
     row["chosen"], row["rejected"] = (
-        _text([_turn_value(turn) for turn in turns]) for turns in (pair.chosen, pair.rejected)
+        json_text([_turn_value(turn) for turn in turns]) for turns in (pair.chosen, pair.rejected)
     )
     return row
 
@@ -324,11 +308,3 @@ def _turn_value(turn: Turn) -> dict[str, Any]:
     messages = None if turn.messages is None else [message_value(each) for each in turn.messages]
     completion = None if turn.completion is None else message_value(turn.completion)
     return {**dict(turn), "messages": messages, "completion": completion}
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _parsed(name: str, value: Any) -> Any:
-    return json.loads(value) if name in _JSON and value is not None else value

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from trajkit._core.address import readable
 from trajkit._core.division import own_folder
 from trajkit._core.files import refuse_existing, sha256_file
-from trajkit.curation.derive import Derivation, deriving
+from trajkit.curation.derive import MOST_SHARDS, Derivation, deriving
 from trajkit.curation.redaction.column import (
     Changed,
     Findings,
@@ -31,7 +31,6 @@ from trajkit.curation.redaction.column import (
 from trajkit.curation.redaction.pii import ENTITIES, PiiReader
 from trajkit.curation.redaction.shape import KINDS
 from trajkit.curation.redaction.text import Finder, Placeholders, word_of
-from trajkit.curation.shards import MOST_SHARDS
 from trajkit.engines.engine import Engine
 from trajkit.errors import RequestError, StoreError
 from trajkit.schema import LineageEntry, Manifest
@@ -56,17 +55,8 @@ class Redacted(NamedTuple):
     report: RedactReport
 
 
-class Sought(NamedTuple):
-    """The finders of a search."""
-
-    finder: Finder
-    """For all texts."""
-    prose: Finder
-    """For texts that people and models write."""
-
-    def search(self, numbers: Mapping[tuple[str, bytes], int] | None = None) -> Search:
-        """Return a new search with these finders; the placeholders of some values may be known."""
-        return Search(self.finder, Placeholders(numbers), prose=self.prose)
+Begin = Callable[..., Search]
+"""Begins a search; the numbers of some values may be given."""
 
 
 def scan(
@@ -91,9 +81,9 @@ def scan(
         MissingExtra: `pii` is given, and presidio is not installed.
         StoreError: The store cannot be read.
     """
-    sought = _sought(patterns or {}, skip, pii)
+    begin = _sought(patterns or {}, skip, pii)
     with deriving(path, verifies_beside=True) as derivation:
-        report = _searched(derivation, sought).report()
+        report = _searched(derivation, begin).report()
         derivation.verified()
         return report
 
@@ -110,7 +100,7 @@ def scan_texts(
     Raises:
         RequestError: A pattern or its name is invalid.
     """
-    search = _sought(patterns or {}, (), None).search()
+    search = _sought(patterns or {}, (), None)()
     for place, text in texts:
         search.text(text, place)
     return search.findings.report()
@@ -154,7 +144,7 @@ def redact(
             hint="put it into a file that the workers see: --pattern-file FILE",
         )
     own = {**(patterns or {}), **({} if pattern_file is None else read_patterns(pattern_file))}
-    sought = _sought(own, skip, pii)
+    begin = _sought(own, skip, pii)
     arguments: JsonObject = {"pattern": dict.fromkeys(sorted(own)), "skip": [*skip]}
     if pii is not None:
         arguments["pii_model"] = Path(pii).name
@@ -164,12 +154,12 @@ def redact(
             asked |= {"pattern_file": str(pattern_file.absolute()), "sha256": sha256_file(pattern_file)}
         shards = None if engine is None else _Shards(derivation, asked)
         if goal is None:
-            report = _searched(derivation, sought, shards).report()
+            report = _searched(derivation, begin, shards).report()
             return Redacted(None, _entry(derivation, arguments, report), report)
         refuse_existing(goal)
-        numbers = {} if shards is None else _searched(derivation, sought, shards).numbers()
+        numbers = {} if shards is None else _searched(derivation, begin, shards).numbers()
         for _ in range(_MOST_TIMES):
-            search = sought.search(numbers)
+            search = begin(numbers)
             manifest = _written(derivation, goal, search, arguments, shards)
             if manifest is not None:
                 return Redacted(manifest, manifest.lineage[-1], search.findings.report())
@@ -201,7 +191,7 @@ def read_patterns(file: Path) -> dict[str, str]:
     return patterns
 
 
-def _sought(patterns: Mapping[str, str], skip: Sequence[str], pii: str | None) -> Sought:
+def _sought(patterns: Mapping[str, str], skip: Sequence[str], pii: str | None) -> Begin:
     kinds = KINDS if pii is None else (*KINDS, *ENTITIES)
     own = {}
     for name, pattern in patterns.items():
@@ -219,7 +209,8 @@ def _sought(patterns: Mapping[str, str], skip: Sequence[str], pii: str | None) -
     if unknown := [kind for kind in skip if kind not in kinds]:
         raise RequestError(f"no kind {unknown[0]!r}", hint=f"kinds: {', '.join(kinds)}")
     finder = Finder(own, skip)
-    return Sought(finder, finder if pii is None else Finder(own, skip, reader=PiiReader(pii, skip)))
+    prose = finder if pii is None else Finder(own, skip, reader=PiiReader(pii, skip))
+    return lambda numbers=None: Search(finder, Placeholders(numbers), prose=prose)
 
 
 def _entry(derivation: Derivation, arguments: JsonObject, report: RedactReport) -> LineageEntry:
@@ -227,9 +218,9 @@ def _entry(derivation: Derivation, arguments: JsonObject, report: RedactReport) 
     return derivation.entry(verb="redact", arguments={**arguments, "result": {"found": numbers}})
 
 
-def _searched(derivation: Derivation, sought: Sought, shards: _Shards | None = None) -> Findings:
+def _searched(derivation: Derivation, begin: Begin, shards: _Shards | None = None) -> Findings:
     """Search the whole store without writing."""
-    search = sought.search()
+    search = begin()
     manifest = derivation.store.manifest
     search.document(manifest.source, "manifest.source")
     if shards is not None:
@@ -285,41 +276,34 @@ class _Shards:
 
     def __init__(self, derivation: Derivation, asked: Mapping[str, Any]) -> None:
         self._derivation = derivation
-        self._common = {
-            **asked,
-            "store": str(derivation.store.path),
-            "digest": derivation.store.manifest.digest,
-            "folder": str(derivation.folder),
-        }
+        self._common = {**asked, **derivation.task}
         self._parts = part_names(derivation.store)
         self._findings: dict[str, Findings] = {}
 
     def search(self, search: Search) -> None:
         """Search all parts."""
-        self._map(search_parts, self._parts, {})
-        self._add_to(search)
+        self._map(search_parts, self._parts, search)
 
     def write(self, search: Search, writer: StoreWriter) -> None:
         """Write all parts with the placeholders of a search."""
         folder = self._derivation.folder
         numbers = search.placeholders.numbers
-        rows: dict[str, list[Any]] = {
-            "kind": [kind for kind, _ in numbers],
-            "key": [key for _, key in numbers],
-            "number": list(numbers.values()),
-        }
+        kinds, keys = [kind for kind, _ in numbers], [key for _, key in numbers]
+        rows: dict[str, list[Any]] = {"kind": kinds, "key": keys, "number": list(numbers.values())}
         changed = [part for part in self._parts if self._findings[part].found]
         for part in self._parts:
             if part not in changed:
                 writer.copy(self._derivation.store, part)
-        for name in self._map(redact_parts, changed, {"numbers": save_table(rows, folder)}):
+        for name in self._map(redact_parts, changed, search, numbers=save_table(rows, folder)):
             writer.copy(open_store(folder / name), is_linked=True)
-        self._add_to(search)
 
     def _map(
-        self, function: Callable[[Any], dict[str, Any]], parts: Sequence[str], facts: Mapping[str, Any]
+        self, function: Callable[[Any], dict[str, Any]], parts: Sequence[str], search: Search, **facts: str
     ) -> list[str]:
-        """Call a function with some of the parts at a time, and return the stores that it wrote."""
+        """Call a function with some of the parts at a time, and return the stores that it wrote.
+
+        What was found in any part, now or before, is added to a search.
+        """
         engine, folder = self._derivation.engine, self._derivation.folder
         assert engine is not None
         size = math.ceil(len(parts) / MOST_SHARDS)
@@ -329,18 +313,16 @@ class _Shards:
         for index, group in enumerate(groups):
             for part, found in zip(group, results[index]["findings"], strict=True):
                 self._findings[part] = Findings.read(folder, found)
-        return [results[index]["store"] for index in range(len(groups)) if "store" in results[index]]
-
-    def _add_to(self, search: Search) -> None:
         for part in self._parts:
             search.findings.add(self._findings[part])
+        return [results[index]["store"] for index in range(len(groups)) if "store" in results[index]]
 
 
 def search_parts(item: dict[str, Any]) -> dict[str, Any]:
     """Search some parts of a store: a task of an engine."""
-    store, sought, findings = open_store(item["store"]), _sought_by(item), []
+    store, begin, findings = open_store(item["store"]), _sought_by(item), []
     for part in item["parts"]:
-        search = sought.search()
+        search = begin()
         search_part(store, part, search)
         findings.append(search.findings.save(Path(item["folder"])))
     return {"findings": findings}
@@ -348,7 +330,7 @@ def search_parts(item: dict[str, Any]) -> dict[str, Any]:
 
 def redact_parts(item: dict[str, Any]) -> dict[str, Any]:
     """Write some parts of a store into a new store, and return its name: a task of an engine."""
-    store, sought, findings = open_store(item["store"]), _sought_by(item), []
+    store, begin, findings = open_store(item["store"]), _sought_by(item), []
     folder = Path(item["folder"])
     rows = pq.read_table(folder / item["numbers"]).to_pylist()
     numbers = {(row["kind"], row["key"]): row["number"] for row in rows}
@@ -358,21 +340,21 @@ def redact_parts(item: dict[str, Any]) -> dict[str, Any]:
         StoreWriter(goal, kind="redact", metrics=store.manifest.metrics) as writer,
     ):
         for part in item["parts"]:
-            search = sought.search(numbers)
+            search = begin(numbers)
             redact_part(store, part, search, writer, connection)
             findings.append(search.findings.save(folder))
         writer.finish(connection=connection)
     return {"findings": findings, "store": str(goal.relative_to(folder))}
 
 
-def _sought_by(item: Mapping[str, Any]) -> Sought:
+def _sought_by(item: Mapping[str, Any]) -> Begin:
     """Return what a task of an engine looks for."""
     file = item.get("pattern_file")
     return _known_sought(file, item.get("sha256"), tuple(item["skip"]), item["pii"])
 
 
 @functools.cache  # a language model takes seconds to load, and a process runs many tasks
-def _known_sought(file: str | None, _sha256: str | None, skip: tuple[str, ...], pii: str | None) -> Sought:
+def _known_sought(file: str | None, _sha256: str | None, skip: tuple[str, ...], pii: str | None) -> Begin:
     return _sought({} if file is None else read_patterns(Path(file)), skip, pii)
 
 

@@ -79,7 +79,10 @@ def reserve(
     states: tuple[str, ...] = ()
     if with_states or not asked or env_id in known():
         info = typed_environment(env_id, settings)
-        name, asked = info.env_id, _known_tasks(info, asked)
+        if unknown := [task for task in asked if task not in info.tasks]:
+            known_tasks = ", ".join(info.tasks)
+            raise RequestError(f"no task {unknown[0]!r} in {info.env_id}", hint=f"known: {known_tasks}")
+        name, asked = info.env_id, asked or info.tasks
         states = _states(info, asked, chosen) if with_states else ()
     reservation = Reservation(env=name, tasks=asked, seeds=chosen, states=states)
     path = _goal(folder)
@@ -88,13 +91,6 @@ def reserve(
     if not dry_run:
         _append(path, reservation)
     return Reserved(path, reservation, is_new=True)
-
-
-def _known_tasks(info: EnvironmentInfo, asked: tuple[str, ...]) -> tuple[str, ...]:
-    for task in asked:
-        if task not in info.tasks:
-            raise RequestError(f"no task {task!r} in {info.env_id}", hint=f"known: {', '.join(info.tasks)}")
-    return asked or info.tasks
 
 
 def _states(info: EnvironmentInfo, tasks: tuple[str, ...], seeds: Seeds) -> tuple[str, ...]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trajkit.engines import local, ray_cluster, slurm
-from trajkit.engines.job import Job, begun
+from trajkit.engines import ray_cluster, slurm
+from trajkit.engines.job import Job, begun, opened
+from trajkit.engines.workers import worked
 from trajkit.errors import RequestError
 
 OnProgress = Callable[[str, int, int | None], None]
@@ -109,9 +112,31 @@ def engine_named(
     if on is None and workers is None:
         return None
     if on in (None, "local"):
-        return Engine("local", workers or os.cpu_count() or 1, local.run, on_progress)
+        return Engine("local", workers or os.cpu_count() or 1, run_here, on_progress)
     if on == "slurm":
         return Engine(on, workers, slurm.run, on_progress)
     if on == "ray" or on.startswith("ray://"):
-        return Engine(on, workers, ray_cluster.at(on), on_progress)
+        return Engine(on, workers, functools.partial(ray_cluster.run, on), on_progress)
     raise RequestError(f"no engine {on!r}", hint=_HINT)
+
+
+def run_here(job: Job, indexes: list[int], workers: int | None) -> Iterator[int]:
+    """Run tasks in processes of this machine, and yield each that is done; one worker is this process.
+
+    Raises:
+        TrajkitError: A task failed, or a process died.
+    """
+    make = functools.partial(_runner, str(job.folder))
+    processes = min(workers or 1, len(indexes))
+    with contextlib.closing(worked(make, indexes, processes=processes)) as done:
+        yield from done
+
+
+def _runner(folder: str) -> Callable[[int], int]:
+    job = opened(Path(folder))
+
+    def run_task(index: int) -> int:
+        job.run(index)
+        return index
+
+    return run_task

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,8 @@ from trajkit.engines.job import Job, opened
 from trajkit.errors import ServiceError, TrajkitError
 
 
-def at(address: str) -> Callable[[Job, list[int], int | None], Iterator[int]]:
-    """Return what runs tasks at `ray` (the cluster of this machine, or a new one) or `ray://HOST:PORT`."""
-    return functools.partial(_run, address)
-
-
-def _run(address: str, job: Job, indexes: list[int], workers: int | None) -> Iterator[int]:
-    """Run tasks, and yield each that is done.
+def run(address: str, job: Job, indexes: list[int], workers: int | None) -> Iterator[int]:
+    """Run tasks at `ray` (the cluster of this machine, or a new one) or `ray://HOST:PORT`; yield each done.
 
     Raises:
         TrajkitError: A task failed, or died more often than Ray starts one again.

@@ -10,8 +10,7 @@ from trajkit.environments.base import ActionRule, EnvironmentInfo, Result, Start
 from trajkit.errors import RequestError, RolloutError
 
 if TYPE_CHECKING:
-    from trajkit.environments.babyai_expert import Expert
-    from trajkit.environments.babyai_level import Level
+    from trajkit.environments.babyai_level import Expert, Level
 
 ENV_ID = "babyai"
 TASKS = ("goto", "pickup", "open", "putnext", "pick_up_seq_go_to")
@@ -44,14 +43,8 @@ class BabyAI:
         self._expert: Expert | None = None
         self._executed: list[int] = []
         self._seed = 0
-        self._n_invalid = 0
         self._progression = 0.0
         self._is_over = True
-
-    @property
-    def n_invalid(self) -> int:
-        """Number of invalid answers in this episode, executed as `go forward`."""
-        return self._n_invalid
 
     @property
     def max_steps(self) -> int:
@@ -79,7 +72,7 @@ class BabyAI:
         level, observation = self._new_level()
         self._level, self._expert = level, None
         self._executed = []
-        self._n_invalid, self._progression, self._is_over = 0, 0.0, False
+        self._progression, self._is_over = 0.0, False
         return Start(level.mission, observation, state_hash(level, self.task), room_hash(level))
 
     def step(self, text: str | None) -> Result:
@@ -97,7 +90,6 @@ class BabyAI:
         if self._expert is not None:
             self._expert.saw(number)
         self._executed.append(number)
-        self._n_invalid += not is_valid
         if outcome.reward > 0:
             self._progression = 1.0
         self._is_over = outcome.terminated or outcome.truncated
@@ -149,7 +141,7 @@ class BabyAI:
 
     def _caught_up_expert(self) -> Expert:
         """Create an expert for the current state by replaying the episode from its start."""
-        from trajkit.environments.babyai_expert import Expert
+        from trajkit.environments.babyai_level import Expert
 
         self._level, _ = self._new_level()
         expert = Expert(self._level, default=ACTIONS.index(RULE.default))

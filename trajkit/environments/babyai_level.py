@@ -1,4 +1,4 @@
-"""The BabyAI worlds on minigrid: five tasks, where a seed gives the same world as in BALROG.
+"""The BabyAI worlds on minigrid and their expert: five tasks; a seed gives the same world as in BALROG.
 
 Do not change the order of the random draws: recorded episodes can be replayed only if every draw stays in its
 place. Import this module only after `need("minigrid", ...)`, because it subclasses minigrid's classes.
@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from minigrid.core.actions import Actions
 from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, OBJECT_TO_IDX
 from minigrid.core.roomgrid import RoomGrid
 from minigrid.core.world_object import Key, WorldObj
@@ -28,6 +29,7 @@ from minigrid.envs.babyai.core.verifier import (
     PickupInstr,
     PutNextInstr,
 )
+from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
 
 _EMPTY, _WALL, _DOOR = OBJECT_TO_IDX["empty"], OBJECT_TO_IDX["wall"], OBJECT_TO_IDX["door"]
 _DOOR_STATES = ("open", "closed", "locked")
@@ -128,6 +130,46 @@ class Level(RoomGridLevel):
             other = self._rand_elem(objects)
             if may_look_alike or (other.type, other.color) != (first.type, first.color):
                 return ObjDesc(other.type, other.color)
+
+
+class Expert:
+    """minigrid's planner, which gets the executed actions and is replaced by a new one when it fails.
+
+    Args:
+        level: The world, in its current state.
+        default: Number of the action to return when there is nothing left to plan.
+    """
+
+    def __init__(self, level: Level, *, default: int) -> None:
+        self._level = level
+        self._default = default
+        self._bot = BabyAIBot(level)
+        self._last: int | None = None
+        self._advice: int | None = None
+
+    def saw(self, action: int) -> None:
+        """Record an executed action. `advise` must have been called in the state before it."""
+        self._last, self._advice = action, None
+
+    def advise(self) -> int:
+        """Return the number of the planner's next action. Repeated calls change nothing."""
+        if self._advice is None:
+            advice = self._replan(self._last)
+            if advice is None:
+                self._bot = BabyAIBot(self._level)
+                advice = self._replan(None)
+            self._advice = self._default if advice is None or advice == Actions.done else advice
+        return self._advice
+
+    def _replan(self, last: int | None) -> int | None:
+        """Return the planner's next action, or None when it fails.
+
+        The planner makes assumptions that the actions of another player can break.
+        """
+        try:
+            return int(self._bot.replan(last))
+        except (DisappearedBoxError, AssertionError, AttributeError, TypeError, IndexError):
+            return None
 
 
 def describe(image: Any, carrying: Any) -> str:

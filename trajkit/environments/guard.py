@@ -214,7 +214,7 @@ class Guarded:
 
     def _call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run the user's code and send its output to stderr."""
-        enter()
+        token = enter()
         try:
             return function(*arguments)
         except TrajkitError as error:
@@ -226,7 +226,7 @@ class Guarded:
             self._is_over = True
             raise RolloutError(f"{self._where()}: {name} raised {raised(error)}") from error
         finally:
-            leave()
+            leave(token)
 
     def _start(self, value: Any) -> Start:
         if not isinstance(value, tuple) or not 2 <= len(value) <= 4:

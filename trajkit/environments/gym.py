@@ -72,30 +72,7 @@ def registered(spec: str, settings: Mapping[str, str]) -> EnvironmentInfo:
     def make(**arguments: Any) -> Any:
         return gymnasium.make(env_id, disable_env_checker=True, **arguments)
 
-    return _info(make, known, spec, settings, env_id=spec)
-
-
-def described(target: Callable[..., Any], spec: str, settings: Mapping[str, str]) -> EnvironmentInfo:
-    """Describe a Gymnasium class, or a function that is annotated to return one.
-
-    Args:
-        target: The class or the function.
-        spec: Name of the class or the function.
-        settings: Fields of `TextOptions`, and arguments of the class or the function.
-
-    Raises:
-        RequestError: There is no such setting.
-    """
-    return _info(target, parameters(target), spec, settings, env_id=getattr(target, "env_id", spec))
-
-
-def as_text(env: Any, options: TextOptions | None = None) -> GymnasiumText:
-    """Wrap a Gymnasium environment as a text environment.
-
-    Raises:
-        RequestError: The observations are not text, or the actions cannot be written as text.
-    """
-    return GymnasiumText(env, options or TextOptions())
+    return described(make, known, spec, settings, env_id=spec)
 
 
 class _Actions(NamedTuple):
@@ -110,13 +87,17 @@ class _Actions(NamedTuple):
 
 
 class GymnasiumText:
-    """A Gymnasium environment with text observations and text actions; see `as_text`.
+    """A Gymnasium environment with text observations and text actions.
 
     It uses `legal_actions` and `expert_action` of the environment, and `initial_state_hash` in the info of
     the reset, if they exist.
+
+    Raises:
+        RequestError: The observations are not text, or the actions cannot be written as text.
     """
 
-    def __init__(self, env: Any, options: TextOptions) -> None:
+    def __init__(self, env: Any, options: TextOptions | None = None) -> None:
+        options = options or TextOptions()
         self._env = env
         self._options = options
         self._name = type(env.unwrapped).__name__
@@ -212,7 +193,7 @@ def _optional(name: str) -> inspect.Parameter:
     return inspect.Parameter(name, _KEYWORD, default=None)
 
 
-def _info(
+def described(
     make: Callable[..., Any],
     known: Mapping[str, inspect.Parameter],
     spec: str,
@@ -220,7 +201,18 @@ def _info(
     *,
     env_id: str,
 ) -> EnvironmentInfo:
-    """Split the settings into parameters of the environment and fields of `TextOptions`."""
+    """Describe a Gymnasium class, or a function that is annotated to return one.
+
+    Args:
+        make: The class or the function.
+        known: Its parameters.
+        spec: Its name.
+        settings: Fields of `TextOptions`, and arguments of the class or the function.
+        env_id: Name of the environment.
+
+    Raises:
+        RequestError: There is no such setting.
+    """
     ours = {name: one for name, one in parameters(TextOptions).items() if name not in known}
     theirs = {name: one for name, one in known.items() if name != TASK}
     values = converted(settings, {**theirs, **ours}, of=spec)
@@ -233,7 +225,7 @@ def _info(
         tasks=tasks_of(make, known, spec),
         rule=None,
         success=options.success if "success" in values else getattr(make, "success", options.success),
-        make=cast("Callable[[str], Environment]", lambda task: as_text(made(task), options)),
+        make=cast("Callable[[str], Environment]", lambda task: GymnasiumText(made(task), options)),
     )
 
 

@@ -53,11 +53,12 @@ def load(spec: str, settings: Mapping[str, str], *, taken: Collection[str] = ())
             f"{spec} is {type(target).__name__}, not a class or a function",
             hint="name what makes an environment: each worker of a rollout makes its own",
         )
+    known = parameters(target)
     if is_gymnasium(target):
         from trajkit.environments.gym import described
 
-        return _checked(described(target, spec, settings), spec, taken)
-    known = parameters(target)
+        env_id = getattr(target, "env_id", spec)
+        return _checked(described(target, known, spec, settings, env_id=env_id), spec, taken)
     if known_result(target) is EnvironmentInfo:
         with quiet():
             info = target(**converted(settings, known, of=spec))
@@ -212,9 +213,9 @@ def _with_guard(info: EnvironmentInfo, spec: str) -> EnvironmentInfo:
         except (Exception, SystemExit) as error:
             raise RolloutError(f"{spec} task {task!r} cannot be made: {raised(error)}") from error
         if is_gymnasium(type(made)):
-            from trajkit.environments.gym import as_text
+            from trajkit.environments.gym import GymnasiumText
 
-            made = as_text(made)
+            made = GymnasiumText(made)
         return guarded(made, info, task, memory)
 
     return info._replace(make=make_guarded)

@@ -1,8 +1,8 @@
-"""Keep stdout for results: what an environment prints goes to stderr.
+"""Keep stdout for results: what an environment or an agent prints goes to stderr.
 
-This redirects only the thread that runs an environment; other threads print as usual. It does not see text
-that C code or another process writes to the file descriptor: `kept_stdout` redirects the descriptor itself,
-once for a whole command.
+This redirects only the code that runs in a block, with its asyncio tasks; other threads and tasks print as
+usual. It does not see text that C code or another process writes to the file descriptor: `kept_stdout`
+redirects the descriptor itself, once for a whole command.
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar, Token
 from typing import Any, TextIO
 
 _lock = threading.Lock()
-_depths: dict[int, int] = {}
-"""Depth of nested environments by thread."""
+_n_needed = 0
+"""How many blocks and agents need the switch."""
+_is_quiet: ContextVar[bool] = ContextVar("trajkit_is_quiet", default=False)
 _heard: list[str] | None = None
 _MOST_HEARD = 1000
 """How many lines are kept."""
 
 
 class _Switch:
-    """The replacement of stdout while any thread runs an environment."""
+    """The replacement of stdout while an environment or an agent runs."""
 
     def __init__(self) -> None:
         self.stdout: TextIO = sys.stdout
 
     def write(self, text: str) -> int:
-        """Write to the stream of this thread, or collect the text."""
-        if _heard is None or threading.get_ident() not in _depths:
+        """Write to the stream of the running code, or collect the text."""
+        if _heard is None or not _is_quiet.get():
             return self._stream().write(text)
         if len(_heard) < _MOST_HEARD:
             _heard.append(text)
@@ -41,43 +43,52 @@ class _Switch:
         return getattr(self._stream(), name)
 
     def _stream(self) -> TextIO:
-        return sys.stderr if threading.get_ident() in _depths else self.stdout
+        return sys.stderr if _is_quiet.get() else self.stdout
 
 
 _switch = _Switch()
 
 
-def enter() -> None:
-    """Redirect this thread until `leave`. Calls can be nested."""
-    me = threading.get_ident()
+def divert() -> None:
+    """Put the switch in place of stdout until `restore`. Calls can be nested."""
+    global _n_needed
     with _lock:
-        if not _depths:
+        if not _n_needed:
             if sys.stdout is not _switch:  # another thread may have restored it
                 _switch.stdout = sys.stdout
             sys.stdout = _switch
-        _depths[me] = _depths.get(me, 0) + 1
+        _n_needed += 1
 
 
-def leave() -> None:
-    """End the last `enter` of this thread."""
-    me = threading.get_ident()
+def restore() -> None:
+    """End the last `divert`."""
+    global _n_needed
     with _lock:
-        if _depths[me] == 1:
-            del _depths[me]
-        else:
-            _depths[me] -= 1
-        if not _depths:
+        _n_needed -= 1
+        if not _n_needed:
             sys.stdout = _switch.stdout
+
+
+def enter() -> Token[bool]:
+    """Redirect the running code until `leave`, which gets what this returns. Calls can be nested."""
+    divert()
+    return _is_quiet.set(True)
+
+
+def leave(token: Token[bool]) -> None:
+    """End an `enter`."""
+    _is_quiet.reset(token)
+    restore()
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Redirect this thread during a block."""
-    enter()
+    """Redirect the running code during a block."""
+    token = enter()
     try:
         yield
     finally:
-        leave()
+        leave(token)
 
 
 @contextlib.contextmanager

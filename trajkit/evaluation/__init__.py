@@ -5,7 +5,6 @@ __all__ = [
     "estimates",
     "evaluation",
     "exposure",
-    "models",
     "prompts",
     "report",
     "reports",

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 import trajkit
 from trajkit._core.ids import uuid7
 from trajkit._core.process.loop import run_to_end
-from trajkit._core.settings import STATE_FOLDER
+from trajkit._core.settings import STATE_FOLDER, checked_secret, secret_from_environment
 from trajkit.curation.scores.scorer import Score, Scorer, Unusable
 from trajkit.errors import DataError, RequestError, ServiceError
 from trajkit.evaluation.evaluation import EVALUATION
@@ -27,11 +27,15 @@ from trajkit.evaluation.prompts import Prompt, Prompts
 from trajkit.formats.chat.rows import ChatWriter, Dialect
 from trajkit.formats.chat.turns import action_of, observation_of
 from trajkit.rollouts.decoding import Decoding
-from trajkit.rollouts.endpoints.endpoint import ChatModels
+from trajkit.rollouts.endpoints.endpoint import KEY_VARIABLE, ChatModels, Endpoint
 from trajkit.rollouts.faults import FaultKind, Faulty
+from trajkit.rollouts.local.endpoint import LocalEndpoint
+from trajkit.rollouts.local.player import LocalPlayer
+from trajkit.rollouts.local.policy import LocalModels
 from trajkit.rollouts.plan import DECODING_TAG
 from trajkit.rollouts.policies import Answer
 from trajkit.rollouts.records.lines import LineFile, unwritable
+from trajkit.rollouts.running.calling import Caller
 from trajkit.rollouts.running.limits import LimitReached
 from trajkit.rollouts.seeds import derived_seed
 from trajkit.schema import Episode, LineageEntry, Manifest, Outcome, Purpose, Transition
@@ -156,12 +160,16 @@ class Answering:
             run_to_end(self._run(scoring, on_answered))
         return Answered(len(self._done), self.n_before, self.n_unscored, dict(self._failures), self._reached)
 
-    def write(self, goal: Path, remarks: Mapping[str, JsonValue]) -> Manifest:
+    def write(
+        self, goal: Path, *, models: Mapping[str, str], leaks: Sequence[str], unsure: Sequence[str]
+    ) -> Manifest:
         """Write the answers as an evaluation store, failures included.
 
         Args:
             goal: The store.
-            remarks: What a reader of the store must know of the comparison.
+            models: The models by variant.
+            leaks: What was not held out, where that was allowed.
+            unsure: What is unknown of the models.
 
         Raises:
             StoreError: It exists or cannot be written.
@@ -178,7 +186,14 @@ class Answering:
             done_at=datetime.now(UTC),
             trajkit_version=trajkit.__version__,
         )
-        source: dict[str, JsonValue] = {"kind": KIND, "prompts": str(store.path), EVALUATION: dict(remarks)}
+        remarks: dict[str, JsonValue] = {
+            "variants": dict(models),
+            "decodings": [str(one) for one in self._work.decodings],
+            SCORE: self._work.score,
+            "leaks": list(leaks),
+            "unsure": list(unsure),
+        }
+        source: dict[str, JsonValue] = {"kind": KIND, "prompts": str(store.path), EVALUATION: remarks}
         return write_episodes(goal, self._episodes(), kind=KIND, source=source, lineage=(entry,))
 
     def _episodes(self) -> Iterator[Episode]:
@@ -332,21 +347,32 @@ class Answering:
         )
 
 
-def remarks_of(
-    work: Work, *, models: Mapping[str, str], leaks: Sequence[str], unsure: Sequence[str]
-) -> dict[str, JsonValue]:
-    """What the store of an evaluation says of the comparison.
+def chat_models(
+    players: Sequence[LocalPlayer], model_url: str | None, caller: Caller
+) -> Mapping[str, ChatModels]:
+    """Open the models that answer prompts, by the names of the players: of this machine, or at a server.
 
     Args:
-        work: What was asked.
-        models: The models by variant.
-        leaks: What was not held out, where that was allowed.
-        unsure: What is unknown of the models.
+        players: The models.
+        model_url: The OpenAI-compatible server; None for this machine, which loads each base once.
+        caller: Sends the requests.
+
+    Raises:
+        RequestError: A model cannot be loaded, or the address is invalid.
+        MissingExtra: A package is not installed.
     """
+    if model_url is None:
+        local = LocalModels.open(players)
+        return {player.name: _Here(player, local, caller) for player in players}
+    url, key = checked_secret(model_url, "--model-url"), secret_from_environment(KEY_VARIABLE)
+    address = "" if url is None else url.get_secret_value()
     return {
-        "variants": dict(models),
-        "decodings": [str(one) for one in work.decodings],
-        SCORE: work.score,
-        "leaks": list(leaks),
-        "unsure": list(unsure),
+        player.name: Endpoint(address, key, caller, model=player.model, is_only=True) for player in players
     }
+
+
+class _Here(LocalEndpoint):
+    """A model of this machine, which is released with the endpoint."""
+
+    async def close(self) -> None:
+        await self._models.close()

@@ -133,7 +133,7 @@ class _Reading:
         self, baselines: Sequence[str], learned: Sequence[Source], *, across_decodings: bool
     ) -> Report:
         """Compute the whole report."""
-        compared = opponents(self._groups, baselines, across_decodings=across_decodings)
+        compared = _opponents(self._groups, baselines, across_decodings=across_decodings)
         results = tuple(self._results(self._groups))
         regressions, improved = [], {}
         for one, other in compared:
@@ -154,12 +154,12 @@ class _Reading:
             comparisons=comparisons,
             regressions=tuple(regressions),
             n_improved=improved,
-            notes=tuple(notes_on(self._connection, self._groups, compared)),
+            notes=tuple(_notes_on(self._connection, self._groups, compared)),
             unaliased=self._unaliased(learned, compared) if learned else None,  # last: it deletes episodes
         )
 
     def _unaliased(self, learned: Sequence[Source], compared: Sequence[tuple[str, str]]) -> Unaliased:
-        found: Aliases = leave_out(self._connection, learned, self._sources)
+        found: Aliases = _leave_out(self._connection, learned, self._sources)
         groups, self._tasks = read_groups(self._connection, self._named, self._measures)
         return Unaliased(
             trained_on=tuple(_side(source) for source in learned),
@@ -254,16 +254,10 @@ class Aliases(NamedTuple):
     """Forbidden overlaps, in words."""
 
 
-def leave_out(
+def _leave_out(
     connection: duckdb.DuckDBPyConnection, learned: Sequence[Source], sources: Sequence[Source]
 ) -> Aliases:
-    """Find the aliased worlds, and delete their episodes from the table `g`.
-
-    Args:
-        connection: The database after `name_groups`.
-        learned: The training stores.
-        sources: The evaluation stores.
-    """
+    """Find the worlds of `sources` that are aliased, and delete their episodes from the table `g`."""
     connection.execute("CREATE TEMP TABLE aliased (env_id VARCHAR, task VARCHAR, seed BIGINT)")
     leaks: list[str] = []
     for training in learned:
@@ -289,16 +283,10 @@ def leave_out(
     return Aliases(n_worlds, n_aliased, tuple(leaks))
 
 
-def notes_on(
+def _notes_on(
     connection: duckdb.DuckDBPyConnection, groups: Sequence[Group], compared: Sequence[tuple[str, str]]
 ) -> Iterator[str]:
-    """Write the notes of a report, a sentence each.
-
-    Args:
-        connection: The database after `name_groups`.
-        groups: All groups.
-        compared: Pairs of baseline and candidate.
-    """
+    """Write the notes of a report, a sentence each."""
     ((n_left, n_not_marked),) = connection.execute(_OUTSIDE).fetchall()
     if n_left:
         yield f"{n_left:,} episodes that are not marked as evaluation are left out"
@@ -337,22 +325,14 @@ def notes_on(
             yield f"{other} against {one}: both played {n_both:,} of {n_all:,} worlds; only those count"
 
 
-def opponents(
-    groups: Sequence[Group], baselines: Sequence[str] = (), *, across_decodings: bool = False
+def _opponents(
+    groups: Sequence[Group], baselines: Sequence[str], *, across_decodings: bool
 ) -> list[tuple[str, str]]:
     """Choose the pairs of baseline and candidate, by name.
 
-    A baseline is compared with every other group of its decoding. A named baseline that is the only group
-    with its decoding is compared with all groups. Without any pair, the first group is compared with all.
-
-    Args:
-        groups: All groups, in their order.
-        baselines: Groups, or variants with any decoding, that the others are compared with. None takes the
-            first group of each decoding.
-        across_decodings: Compare groups of different decodings too; without baselines, only with the first.
-
-    Raises:
-        RequestError: There is no such group.
+    A baseline, without any the first group of each decoding, is compared with every other group of its
+    decoding. A named baseline that is the only group with its decoding is compared with all groups, and so is
+    the first group where there is no pair.
     """
     decodings = {group.name: group.who.decoding for group in groups}
     firsts = list({decoding: name for name, decoding in reversed(decodings.items())}.values())[::-1]

@@ -87,7 +87,9 @@ class Requirement(NamedTuple):
 
     def _is_about(self, each: Comparison, ways: Mapping[str, str]) -> bool:
         task = self.where.get("task")
-        is_task = each.task is None if task is None else each.task is not None and _names(each.task, task)
+        is_task = task is each.task  # both None
+        if each.task is not None:  # a typed name is `goto` or `babyai/goto`
+            is_task = task in (each.task, each.task.partition("/")[2])
         sides = ((each.candidate, "candidate"), (each.baseline, "baseline"))
         others = all(
             self.where.get(key, name) in (name, name.removesuffix(f", {ways.get(name)}"))
@@ -140,11 +142,6 @@ def require(report: ReportData, wanted: Sequence[Requirement]) -> None:
                 hint=one.note if value is None else None,
                 result=report,
             )
-
-
-def _names(task: str, asked: str) -> bool:
-    """Check whether a typed name, such as `goto` or `babyai/goto`, means a task."""
-    return asked in (task, task.partition("/")[2])
 
 
 def _where(text: str, inside: str) -> dict[str, str]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from trajkit.formats.base import Document, EpisodeFormat
 from trajkit.formats.chat.turns import arguments_value
-from trajkit.formats.profile import KEY, episode_rest, step_rest
-from trajkit.formats.reading.atif import VERSIONS, read_atif
+from trajkit.formats.profile import KEY, episode_rest, plain, step_rest
+from trajkit.formats.reading.atif import FACTS, VERSIONS, read_atif
 from trajkit.formats.reading.atif_parts import compact, is_outside
 from trajkit.formats.reading.document import of_one
 from trajkit.schema import (
@@ -37,14 +37,6 @@ _AUDIO = (
     "audio/webm",
     "audio/aiff",
 )
-_METRICS = {
-    "n_input_tokens": "prompt_tokens",
-    "n_output_tokens": "completion_tokens",
-    "cost_usd": "cost_usd",
-    "prompt_token_ids": "prompt_token_ids",
-    "completion_token_ids": "completion_token_ids",
-    "logprobs": "logprobs",
-}
 _TOTALS = {
     "n_input_tokens": "total_prompt_tokens",
     "n_output_tokens": "total_completion_tokens",
@@ -111,14 +103,18 @@ class _Steps:
             laid["llm_call_count"] = 0
         else:
             laid = self._agent(step.completion)
-            metrics = {theirs: getattr(step, ours) for ours, theirs in _METRICS.items()}
-            known = {name: _listed(value) for name, value in metrics.items() if value is not None}
+            facts = {theirs: getattr(step, ours) for theirs, ours in FACTS.items()}
+            known = {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in facts.items()
+                if value is not None
+            }
             if known:
                 laid["metrics"] = known
         if step.model_name is not None:
             laid["model_name"] = step.model_name
         if step.started_at is not None:
-            laid["timestamp"] = _time(step.started_at)
+            laid["timestamp"] = plain(step.started_at)
         return laid
 
     def _add(self, source: str, message: Any) -> dict[str, Any]:
@@ -219,11 +215,3 @@ def _call(call: ToolCallBlock) -> dict[str, Any]:
     if not is_object or compact(arguments) != call.arguments:
         laid["extra"] = {KEY: call.arguments}
     return laid
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _time(moment: Any) -> str:
-    return str(moment.isoformat()).replace("+00:00", "Z")

@@ -1,19 +1,24 @@
 """OpenAI's chat rows: `{"messages": […], "tools": […]}` for supervised fine-tuning, and the rows of DPO.
 
 Answers that are only context get weight 0. The weight stands before the content, so that a plain-text row can
-be made by replacing the strings around its texts.
+be made by replacing the strings around its texts. Together's and Fireworks' rows have a field for thoughts,
+too; at Together contents are texts and turns alternate, at Fireworks the whole row has a weight.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from trajkit.formats.base import (
+    Example,
+    LossKind,
     Mask,
-    PlainText,
     Preference,
     PreferenceFormat,
+    Problem,
     Row,
     SftFormat,
     Unit,
@@ -21,6 +26,7 @@ from trajkit.formats.base import (
 from trajkit.formats.chat.openai_rules import MIN_ROWS
 from trajkit.formats.chat.rows import (
     WEIGHTED_TEXT,
+    Chat,
     ChatWriter,
     Dialect,
     Reference,
@@ -31,13 +37,6 @@ from trajkit.formats.chat.rows import (
 )
 from trajkit.schema import FileBlock, Role
 from trajkit.schema.base import JsonObject
-
-COLUMNS = {
-    "messages": "STRUCT(role VARCHAR, weight BIGINT, content JSON, tool_calls JSON[], "
-    "tool_call_id VARCHAR)[]",
-    "tools": "JSON[]",
-}
-"""Columns of a table of such rows."""
 
 _IMAGES = ("image/jpeg", "image/png", "image/webp")
 
@@ -56,19 +55,20 @@ _DIALECT = Dialect(mark="weight", image=_image)
 _TEXT_ONLY = Dialect()
 
 
-def _plain(unit: Unit) -> PlainText:
-    return WEIGHTED_TEXT._replace(refused=("<|",))  # special tokens: the rules of the target report them
-
-
 OPENAI_SFT = SftFormat(
     name="openai-sft",
     about="OpenAI's fine-tuning, and services that adopted its format",
     row=partial(example_row, dialect=_DIALECT),
     read=partial(read_example, dialect=_DIALECT),
-    columns=COLUMNS,
+    columns={
+        "messages": "STRUCT(role VARCHAR, weight BIGINT, content JSON, tool_calls JSON[], "
+        "tool_call_id VARCHAR)[]",
+        "tools": "JSON[]",
+    },
     masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
     min_rows=MIN_ROWS,
-    plain=_plain,
+    # special tokens: the rules of the target report them
+    plain=lambda unit: WEIGHTED_TEXT._replace(refused=("<|",)),
     target="openai",
 )
 """Rows for supervised fine-tuning by OpenAI's service, and by those that adopted its format."""
@@ -112,3 +112,81 @@ OPENAI_DPO = PreferenceFormat(
     target="openai",
 )
 """Rows of preferences for OpenAI's service."""
+
+
+_TOGETHER = Dialect(mark="weight", reasoning="reasoning_content", has_parts=False, has_content=True)
+
+
+def _together_row(example: Example) -> Row:
+    row = example_row(example, _TOGETHER)
+    return row._replace(problems=(*row.problems, *_turn_problems(row.value["messages"])))
+
+
+def _turn_problems(messages: Chat) -> Iterator[Problem]:
+    roles = [message["role"] for message in messages]
+    if not roles or roles[-1] != "assistant":
+        yield Problem("the last message is not the assistant's", "messages")
+    if "system" in roles[1:]:
+        yield Problem("system message that is not the first", f"messages.{roles.index('system', 1)}")
+    talk = roles[1:] if roles[:1] == ["system"] else roles
+    if talk[:1] != ["user"]:
+        yield Problem("conversation that does not begin with the user", "messages")
+    for position, (one, other) in enumerate(itertools.pairwise(roles)):
+        if one == other:
+            yield Problem(f"two messages of role {one} in a row", f"messages.{position + 1}")
+
+
+TOGETHER = SftFormat(
+    name="together",
+    about="Together's fine-tuning",
+    row=_together_row,
+    read=partial(read_example, dialect=_TOGETHER),
+    columns={
+        "messages": "STRUCT(role VARCHAR, weight BIGINT, reasoning_content VARCHAR, content VARCHAR, "
+        "tool_calls JSON[], tool_call_id VARCHAR)[]",
+        "tools": "JSON[]",
+    },
+    masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
+    plain=lambda unit: WEIGHTED_TEXT._replace(alternates=True),
+    target="together",
+)
+"""Rows for Together's supervised fine-tuning."""
+
+
+_FIREWORKS = Dialect(mark="weight", reasoning="reasoning_content")
+
+
+def _fireworks_row(example: Example) -> Row:
+    row = example_row(example, _FIREWORKS)
+    weights = {weight for weight in example.weights if weight > 0}
+    if len(weights) != 1:  # a file has this weight in every row or in none
+        return row._replace(value={**row.value, "weight": 1.0})
+    # the row's weight can be any number, because it applies to all its answers
+    losses = tuple(loss for loss in row.losses if loss.kind != LossKind.PARTIAL_WEIGHT)
+    return row._replace(value={**row.value, "weight": weights.pop()}, losses=losses)
+
+
+def _read_fireworks(value: JsonObject) -> Example:
+    row: Any = value
+    example = read_example(value, _FIREWORKS)
+    weight = float(row.get("weight", 1))
+    return example._replace(weights=tuple(weight * mark for mark in example.weights))
+
+
+FIREWORKS = SftFormat(
+    name="fireworks",
+    about="Fireworks' fine-tuning",
+    row=_fireworks_row,
+    read=_read_fireworks,
+    columns={
+        "messages": "STRUCT(role VARCHAR, weight BIGINT, reasoning_content VARCHAR, content JSON, "
+        "tool_calls JSON[], tool_call_id VARCHAR)[]",
+        "tools": "JSON[]",
+        "weight": "DOUBLE",
+    },
+    masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
+    min_rows=3,
+    plain=lambda unit: WEIGHTED_TEXT._replace(tail=WEIGHTED_TEXT.tail.removesuffix("}") + ',"weight":1.0}'),
+    target="fireworks",
+)
+"""Rows for Fireworks' supervised fine-tuning."""

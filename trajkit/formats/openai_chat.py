@@ -18,13 +18,13 @@ from trajkit.formats.chat.conversation import (
     tools_of,
     weights_of,
 )
+from trajkit.formats.chat.rows import lost_kind
 from trajkit.formats.profile import EPISODE_FIELDS, STEP_FIELDS, Field, differing, episode_from
 from trajkit.formats.reading.document import Reading, of_one
 from trajkit.schema import (
-    Block,
     Episode,
-    FileBlock,
     Message,
+    Model,
     Role,
     TextBlock,
     ThoughtBlock,
@@ -37,6 +37,13 @@ from trajkit.schema.base import JsonObject
 _KNOWN = ("messages", "tools", "parallel_tool_calls")
 _FACTS = tuple(name for name in STEP_FIELDS if name not in ("messages", "completion", "n_prompt_kept"))
 """Fields of a step besides its messages."""
+_KINDS: dict[type[Model], LossKind] = {
+    ThoughtBlock: LossKind.THOUGHT,
+    ToolCallBlock: LossKind.TOOL_FIELD,
+    ToolResultBlock: LossKind.TOOL_NAME,
+    TextBlock: LossKind.JOINED_TEXT,
+}
+"""The loss of a block that is written in another way; `lost_kind` names those of the others."""
 
 
 def is_openai_chat(value: Any) -> bool:
@@ -164,26 +171,10 @@ def _lost_of_message(message: Message, back: Message, where: str) -> Iterator[Lo
     if message == back:
         return
     lost = [
-        Loss(_kind(block), f"{where}.content.{index}")
+        Loss(
+            _KINDS.get(type(block)) or lost_kind(block) or LossKind.UNKNOWN_BLOCK, f"{where}.content.{index}"
+        )
         for index, block in enumerate(message.content)
         if block not in back.content
     ]
     yield from lost or [Loss(LossKind.BLOCK_ORDER, where)]
-
-
-def _kind(block: Block) -> LossKind:
-    match block:
-        case ThoughtBlock():
-            return LossKind.THOUGHT
-        case FileBlock(mime_type=str(kind)) if kind.startswith("image/"):
-            return LossKind.IMAGE
-        case FileBlock():
-            return LossKind.FILE
-        case ToolCallBlock():
-            return LossKind.TOOL_FIELD
-        case ToolResultBlock():
-            return LossKind.TOOL_NAME
-        case TextBlock():
-            return LossKind.JOINED_TEXT
-        case _:
-            return LossKind.UNKNOWN_BLOCK

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from trajkit.formats.chat.turns import Turns, cuts_value, n_answered, read_cuts, steps_of
+from trajkit.formats.chat.turns import Turns, n_answered, plain_cuts, read_cuts, steps_of
 from trajkit.formats.reading.document import BadDocument, episode_of, object_at, objects_at, shown
 from trajkit.schema import Episode, Feedback, Message, Transition, UnknownBlock
 from trajkit.schema.base import JsonObject
@@ -88,8 +88,8 @@ def profile_of(episode: Episode, read: Episode, turns: Turns) -> JsonObject:
         turns: The messages of the episode.
     """
     profile: dict[str, Any] = episode_rest(episode, read)
-    if (cuts := cuts_value(turns)) is not None:
-        profile["cuts"] = cuts
+    if turns.cuts != plain_cuts(turns.messages):
+        profile["cuts"] = [list(cut) for cut in turns.cuts]
     steps = [step_rest(step, other) for step, other in zip(episode.steps, read.steps, strict=True)]
     if any(steps):
         profile["steps"] = steps

@@ -83,20 +83,11 @@ def write_sts(episode: Episode) -> Document:
     return Document((header, *lines))
 
 
-def read_session(values: Sequence[JsonObject]) -> Episode:
-    """Return the episode of a session.
-
-    Raises:
-        BadDocument: It is not a session.
-    """
-    return read_sts(values).episodes[0]
-
-
 STS = EpisodeFormat(
     name="sts",
     about="session traces for the Hugging Face Hub's viewer: a file of JSON lines per episode",
     write=write_sts,
-    read=read_session,
+    read=lambda lines: read_sts(lines).episodes[0],
     is_lines=True,
     is_file=True,
 )

@@ -14,6 +14,7 @@ from trajkit.formats.base import (
     Example,
     Judged,
     JudgedFormat,
+    LossKind,
     Mask,
     PlainText,
     Preference,
@@ -26,7 +27,7 @@ from trajkit.formats.base import (
     Unit,
 )
 from trajkit.formats.chat.rows import Chat, ChatWriter, Dialect, read_example, read_functions, read_messages
-from trajkit.schema import Message
+from trajkit.schema import Message, Role
 from trajkit.schema.base import JsonObject
 
 DIALECT = Dialect(
@@ -209,3 +210,42 @@ TRL_GRPO = StartFormat(
     },
 )
 """Starts for TRL's GRPOTrainer, which plays them anew."""
+
+
+def _weighted_row(example: Example) -> Row:
+    writer = ChatWriter(DIALECT)
+    messages: list[dict[str, Any]] = []
+    weights: list[float] = []
+    for position, (message, weight) in enumerate(zip(example.messages, example.weights, strict=True)):
+        for written in writer.message(message, weight, f"messages.{position}"):
+            messages.append(written)
+            if written["role"] == Role.ASSISTANT:
+                weights.append(weight)
+    value: dict[str, Any] = {"messages": messages, "weights": weights}
+    if not any(weights):
+        writer.problems.append(Problem("nothing to learn", "weights"))
+    row = writer.row(value, example.tools)
+    return row._replace(losses=tuple(loss for loss in row.losses if loss.kind != LossKind.PARTIAL_WEIGHT))
+
+
+def _read_weighted(value: JsonObject) -> Example:
+    row: Any = value
+    messages, _ = read_messages(row["messages"], DIALECT)
+    weights = iter(row["weights"])
+    return Example(
+        messages,
+        tuple(float(next(weights)) if message.role == Role.ASSISTANT else 0.0 for message in messages),
+        read_functions(row),
+    )
+
+
+WEIGHTED = SftFormat(
+    name="weighted",
+    about="conversations with a real weight for every answer, for training on this machine",
+    row=_weighted_row,
+    read=_read_weighted,
+    columns={"messages": _MESSAGES, "weights": "DOUBLE[]", **_TOOLS},
+    masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
+)
+"""Rows of `messages`, `weights` (one for each message of the assistant, in order) and `tools`, for training
+on this machine. Other trainers cannot use the weights, so `trajkit convert` does not offer this format."""

@@ -10,5 +10,4 @@ __all__ = [
     "pull",
     "push",
     "record",
-    "upload",
 ]

@@ -19,8 +19,8 @@ from trajkit.publishing.files.tables import all_metrics
 from trajkit.publishing.record import PublishedStore
 from trajkit.schema import Episode, Feedback, Model, Transition
 from trajkit.schema.base import Name, Text
-from trajkit.store.commands import command_of
 from trajkit.store.layout import CONTENT_HASH, TABLES, columns
+from trajkit.store.tally import command_of
 
 CARD = "README.md"
 """Name of the card's file."""

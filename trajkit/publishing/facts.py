@@ -10,7 +10,6 @@ from typing import Any
 from trajkit._core.outside import name_from_outside
 from trajkit._core.settings import reserved
 from trajkit.curation.leaks.leak import leak
-from trajkit.curation.leaks.report import LeakReport
 from trajkit.curation.redact import scan
 from trajkit.curation.redaction.column import RedactReport
 from trajkit.curation.statistics.model import Stats
@@ -100,27 +99,17 @@ def facts_of(splits: Mapping[str, Store], *, patterns: Mapping[str, str] | None 
 
 
 def _compared(splits: Mapping[str, Store]) -> list[Compared]:
-    learned = training_split(splits)
+    learned = _TRAIN if _TRAIN in splits else next(iter(splits))
     others: list[str | None] = [name for name in splits if name != learned]
     if not others and reserved():
         others = [None]
     found = []
     for other in others:
         report = leak(splits[learned].path, None if other is None else splits[other].path)
-        found.append(
-            Compared(
-                train=learned, evaluation=other, leaks=report.leaks, lines=tuple(_without_examples(report))
-            )
-        )
+        bare = tuple(each.model_copy(update={"examples": ()}) for each in report.findings)  # no texts, no ids
+        lines = tuple(report.model_copy(update={"findings": bare}).lines())
+        found.append(Compared(train=learned, evaluation=other, leaks=report.leaks, lines=lines))
     return found
-
-
-def _without_examples(report: LeakReport) -> list[str]:
-    """Return the lines of a report without texts and ids of episodes."""
-    bare = report.model_copy(
-        update={"findings": tuple(each.model_copy(update={"examples": ()}) for each in report.findings)}
-    )
-    return list(bare.lines())
 
 
 def _replayed(split: str, store: Store) -> list[Replayed]:
@@ -185,12 +174,6 @@ def splits_of(paths: Iterable[str | Path]) -> dict[str, Store]:
             )
         found[name] = store
     return found
-
-
-def training_split(splits: Iterable[str]) -> str:
-    """Return the training split: `train`, otherwise the first."""
-    names = list(splits)
-    return _TRAIN if _TRAIN in names else names[0]
 
 
 def _name(store: Store, *, is_only: bool) -> str:

@@ -1,4 +1,7 @@
-"""Access the Hugging Face Hub for publishing: account, repositories, commits, downloads."""
+"""Access the Hugging Face Hub for publishing: account, repositories, commits, downloads.
+
+Failures of the Hub and of the network become trajkit's errors, without the token.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -15,9 +19,9 @@ from pydantic import SecretStr
 
 from trajkit._core.lazy import need
 from trajkit._core.outside import name_from_outside
+from trajkit._core.secrets import HIDDEN, hidden
 from trajkit._core.settings import checked_secret
 from trajkit.errors import ConfigError, RequestError, ServiceError
-from trajkit.publishing.fault import CARD_HINT, EXTRA, HubFault, asking
 
 Kind = Literal["dataset", "model"]
 """Kind of a repository."""
@@ -30,6 +34,118 @@ _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 300.0
 _WRITERS = ("admin", "write", "contributor")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9_]")
+_EXTRA = "hub"
+_CARD_HINT = "see --license, --language and --pretty-name"
+_AGAIN = "run the same command again: what was sent is not sent twice"
+_SECONDS = re.compile(r"\bt\s*=\s*(\d+)")
+_TOKEN = re.compile(r"hf_[A-Za-z0-9]{4,}|Bearer\s+\S+")
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _STALE, _TOO_MANY = 401, 403, 404, 409, 412, 429
+_HINTS = {
+    _UNAUTHORIZED: "the token is expired or invalid: make one in the Hub's settings and set HF_TOKEN",
+    _FORBIDDEN: "the token may not write there: it needs the role write for this owner",
+    _NOT_FOUND: "is the name right, and may this token see it?",
+    _TOO_MANY: "the Hub limits requests: try again in some minutes; what was sent is kept",
+}
+
+
+class HubFault(ServiceError):
+    """The Hub refused a request, or did not answer.
+
+    Args:
+        message: The failure, in words.
+        status: The HTTP status; None where there was no answer.
+        wait_s: Seconds to wait before the next request; None when the Hub gave none.
+        hint: The way out.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None, wait_s: float | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.wait_s = wait_s
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status is None or self.status >= 500 or self.status == _TOO_MANY
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether another commit came in between."""
+        return self.status in (_CONFLICT, _STALE)
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the repository, revision or file does not exist."""
+        return self.status == _NOT_FOUND
+
+
+@contextmanager
+def _asking(what: str, *, token: str | None) -> Iterator[None]:
+    """Convert failures of a block that calls the Hub.
+
+    Args:
+        what: The request in words, such as `create me/data`.
+        token: The token to remove from all messages.
+
+    Raises:
+        HubFault: The Hub refused or did not answer.
+        RequestError: The card's metadata is refused, or a name is invalid.
+    """
+    errors = need("huggingface_hub.errors", extra=_EXTRA)
+    httpx = need("httpx2", extra=_EXTRA)
+    session = need("huggingface_hub", extra=_EXTRA).get_session()
+    if _refuse_redirect not in (hooks := session.event_hooks)["response"]:
+        session.event_hooks = {**hooks, "response": [*hooks["response"], _refuse_redirect]}
+    try:
+        yield
+    except errors.HFValidationError as error:
+        raise RequestError(f"{what}: {_clean(str(error), token)}", hint="such as org/name") from None
+    except (httpx.HTTPError, RuntimeError, ValueError, OSError) as error:
+        raise _fault(what, error, errors, httpx, token) from None
+
+
+def _refuse_redirect(answer: Any) -> None:
+    """Refuse to send data to another host. Reads may be redirected."""
+    request, onward = answer.request, answer.headers.get("location", "")
+    if request.method not in ("GET", "HEAD") and answer.has_redirect_location:
+        goal = request.url.join(onward)
+        if (goal.scheme, goal.netloc) != (request.url.scheme, request.url.netloc):
+            raise ServiceError(
+                f"{request.url.host} redirects {request.method} to {goal.host}: data is sent to no other host"
+            )
+
+
+def _fault(what: str, error: BaseException, errors: Any, httpx: Any, token: str | None) -> Exception:
+    if isinstance(error, ValueError) and "metadata" in str(error):
+        return RequestError(f"the Hub refuses the card: {_clean(str(error), token)}", hint=_CARD_HINT)
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, httpx.HTTPError):
+        cause = cause.__cause__
+    if cause is None:
+        return HubFault(f"{what}: {_clean(str(error), token)}", status=None, hint=_AGAIN)
+    response = getattr(cause, "response", None) if isinstance(cause, errors.HfHubHTTPError) else None
+    if response is None:
+        return HubFault(f"{what}: the Hub does not answer ({type(cause).__name__})", status=None, hint=_AGAIN)
+    status = int(response.status_code)
+    said = getattr(cause, "server_message", None) or response.headers.get("X-Error-Message") or ""
+    text = f"{what}: the Hub says {status}{': ' + _clean(said, token) if said else ''}"
+    hint = _HINTS.get(status, _AGAIN if status >= 500 else None)
+    return HubFault(text, status=status, wait_s=_wait(response.headers), hint=hint)
+
+
+def _wait(headers: Any) -> float | None:
+    """Return the seconds to wait, from `Retry-After` or `RateLimit`."""
+    if (after := headers.get("Retry-After", "")).isdigit():
+        return float(after)
+    found = _SECONDS.search(headers.get("RateLimit", ""))
+    return float(found[1]) if found else None
+
+
+def _clean(text: str, token: str | None) -> str:
+    """Put a text on one line and remove everything that looks like a token."""
+    return _TOKEN.sub(HIDDEN, " ".join(hidden(text, token).split()))[:300]
 
 
 class Hub:
@@ -48,7 +164,7 @@ class Hub:
         endpoint: str | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        hub = need("huggingface_hub", extra=EXTRA)
+        hub = need("huggingface_hub", extra=_EXTRA)
         self.endpoint = (endpoint or os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
         if "@" in self.endpoint:  # the endpoint is recorded in stores and cards
             raise ConfigError(
@@ -57,7 +173,7 @@ class Hub:
         self.token = token.get_secret_value() if token is not None else None
         self._sleep = sleep
         self.api = hub.HfApi(endpoint=self.endpoint, token=self.token or False)
-        need("huggingface_hub.utils", extra=EXTRA).disable_progress_bars()
+        need("huggingface_hub.utils", extra=_EXTRA).disable_progress_bars()
 
     def __repr__(self) -> str:
         return f"<Hub {self.endpoint}>"
@@ -82,12 +198,12 @@ class Hub:
 
     def additions(self, files: Mapping[str, Path]) -> list[Any]:
         """Return files as parts of a commit; a repeated commit can reuse them without reading them again."""
-        hub = need("huggingface_hub", extra=EXTRA)
+        hub = need("huggingface_hub", extra=_EXTRA)
         return [hub.CommitOperationAdd(path, str(file)) for path, file in sorted(files.items())]
 
     def deletions(self, paths: Iterable[str]) -> list[Any]:
         """Return removals of files as parts of a commit."""
-        hub = need("huggingface_hub", extra=EXTRA)
+        hub = need("huggingface_hub", extra=_EXTRA)
         return [hub.CommitOperationDelete(path) for path in sorted(paths)]
 
     def check_card(self, text: str, kind: Kind) -> None:
@@ -96,7 +212,7 @@ class Hub:
         Raises:
             RequestError: The Hub refuses it; the message has its reasons.
         """
-        utils = need("huggingface_hub.utils", extra=EXTRA)
+        utils = need("huggingface_hub.utils", extra=_EXTRA)
         headers = utils.build_hf_headers(token=self.token or False)
 
         def ask() -> None:
@@ -107,7 +223,7 @@ class Hub:
             if answer.status_code == _REFUSED:
                 reasons = [str(each.get("message")) for each in answer.json().get("errors") or ()]
                 raise RequestError(
-                    f"the Hub refuses the card: {'; '.join(reasons) or 'it gives no reason'}", hint=CARD_HINT
+                    f"the Hub refuses the card: {'; '.join(reasons) or 'it gives no reason'}", hint=_CARD_HINT
                 )
             utils.hf_raise_for_status(answer)
 
@@ -121,7 +237,7 @@ class Hub:
         """Send a repeatable request, again while it fails with a passing fault."""
         for attempt in range(_ATTEMPTS):
             try:
-                with asking(what, token=self.token):
+                with _asking(what, token=self.token):
                     return ask()
             except HubFault as fault:
                 if not fault.is_passing or attempt == _ATTEMPTS - 1:
@@ -190,7 +306,7 @@ class Repository:
             HubFault: The Hub refused, or there was no answer.
             RequestError: The card's metadata is refused.
         """
-        with asking(f"commit to {self.name}", token=self.hub.token):
+        with _asking(f"commit to {self.name}", token=self.hub.token):
             made = self.hub.api.create_commit(
                 self.name,
                 operations,
@@ -243,7 +359,7 @@ def found_token() -> SecretStr | None:
     Raises:
         ConfigError: It has a character that cannot be sent.
     """
-    token = need("huggingface_hub", extra=EXTRA).get_token()
+    token = need("huggingface_hub", extra=_EXTRA).get_token()
     return checked_secret(token or "", "the token of the Hub (HF_TOKEN, or what `hf auth login` left)")
 
 

@@ -7,20 +7,18 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from trajkit._core.files import building_folder, refuse_existing, sha256_file
 from trajkit._core.output.console import line, plural
 from trajkit._core.output.result import Result
 from trajkit._core.outside import name_from_outside, yaml_from_outside
 from trajkit.errors import DataError, RequestError, StoreError
-from trajkit.publishing.fault import HubFault
 from trajkit.publishing.files.restore import restore
-from trajkit.publishing.hub import Hub, Remote, Repository, checked_name
+from trajkit.publishing.hub import Hub, HubFault, Remote, Repository, checked_name
 from trajkit.publishing.record import RECORD, PublishedStore, Record, read_record
 from trajkit.schema import LineageEntry, Manifest, Model
 from trajkit.schema.base import JsonObject, Name
-from trajkit.schema.success import parse_success
 from trajkit.sources.files.importing import Imported, Wish, import_files
 from trajkit.store.layout import TABLES
 from trajkit.store.reader import open_store
@@ -28,6 +26,7 @@ from trajkit.store.tally import tally_text
 
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)\n---[ \t\r]*(\n|\Z)", re.DOTALL)
 
+Content = TypeVar("Content")
 OnProgress = Callable[[str, int, int | None], None]
 BRANCH = "refs/convert/parquet"
 """Branch where the Hub keeps its Parquet conversion, as `CONFIGURATION/SPLIT/0000.parquet`."""
@@ -179,15 +178,12 @@ def _theirs(asked: _Asked, configuration: str | None, wish: Wish, *, is_newest: 
         )
     data = asked.work.parent / "files" / asked.work.name
     _download(asked, data, None, names)
-    rule = None if wish.success is None else parse_success(wish.success)
     pulled: JsonObject = {"repository": f"{asked.source.name}@{asked.remote.commit}"}
     if configuration is not None:
         pulled["config"] = configuration
     if asked.splits:
         pulled["split"] = list(asked.splits)
-    imported, entry = import_files(
-        data, asked.goal, wish, success=rule, pulled=pulled, on_progress=asked.on_progress
-    )
+    imported, entry = import_files(data, asked.goal, wish, pulled=pulled, on_progress=asked.on_progress)
     manifest = open_store(asked.goal).manifest
     return Pulled(
         repository=asked.source.name,
@@ -214,16 +210,20 @@ def _chosen(record: Record, repository: str, splits: Sequence[str]) -> list[Publ
     by_split = {store.split: store for store in record.stores}
     if not by_split:
         raise RequestError(f"{repository} holds no store")
-    if unknown := [split for split in splits if split not in by_split]:
-        raise RequestError(
-            f"{repository} has no split {unknown[0]!r}", hint=f"there are: {', '.join(by_split)}"
-        )
+    wanted = _wanted(repository, by_split, splits)
     for store in by_split.values():
         if any(table not in (*TABLES, "moved") for table in store.files):
             raise StoreError(
                 f"{repository} has tables that this trajkit does not know", hint="pip install -U trajkit"
             )
-    return [store for split, store in by_split.items() if not splits or split in splits]
+    return [*wanted.values()]
+
+
+def _wanted(name: str, by_split: Mapping[str, Content], splits: Sequence[str]) -> dict[str, Content]:
+    """Return what was asked for by split; all where no split was asked for."""
+    if unknown := [split for split in splits if split not in by_split]:
+        raise RequestError(f"{name} has no split {unknown[0]!r}", hint=f"there are: {', '.join(by_split)}")
+    return {split: content for split, content in by_split.items() if not splits or split in splits}
 
 
 def _download(asked: _Asked, folder: Path, known: Mapping[str, str] | None, names: Sequence[str]) -> None:
@@ -290,10 +290,7 @@ def converted_files(files: Iterable[str], configuration: str | None, splits: Seq
     chosen = configuration or ("default" if "default" in found else next(iter(found)))
     if chosen not in found:
         raise RequestError(f"no configuration {chosen!r}", hint=f"there are: {', '.join(found)}")
-    by_split = found[chosen]
-    if unknown := [split for split in splits if split not in by_split]:
-        raise RequestError(f"{chosen} has no split {unknown[0]!r}", hint=f"there are: {', '.join(by_split)}")
-    wanted = {split: names for split, names in by_split.items() if not splits or split in splits}
+    wanted = _wanted(chosen, found[chosen], splits)
     part = next((split for split in wanted if split.startswith(_PARTIAL) and split not in splits), None)
     if part is not None:
         raise RequestError(
@@ -325,8 +322,9 @@ def data_files(
         if configuration is not None:
             raise RequestError(f"no configuration {configuration!r}", hint="the dataset names none")
         chosen = [path for path in data if not splits or _is_of_split(path, splits)]
-        if data and not chosen:
-            raise RequestError(f"no file is named for {', '.join(splits)}", hint=f"files: {_some(data)}")
+        if not chosen:
+            files = ", ".join(data[:5]) + (", ..." if len(data) > 5 else "")
+            raise RequestError(f"no file is named for {', '.join(splits)}", hint=f"files: {files}")
         return chosen
     by_name = {_text(each.get("config_name")): each for each in configs}
     if configuration is not None and configuration not in by_name:
@@ -334,9 +332,7 @@ def data_files(
     default = next((name for name, each in by_name.items() if each.get("default")), None)
     name = configuration or default or ("default" if "default" in by_name else next(iter(by_name)))
     patterns = dict(_patterns(by_name[name].get("data_files")))
-    if unknown := [split for split in splits if split not in patterns]:
-        raise RequestError(f"{name} has no split {unknown[0]!r}", hint=f"there are: {', '.join(patterns)}")
-    wanted = [each for split, many in patterns.items() if not splits or split in splits for each in many]
+    wanted = [each for many in _wanted(name, patterns, splits).values() for each in many]
     return [path for path in data if any(_fits(path, pattern) for pattern in wanted)]
 
 
@@ -369,7 +365,3 @@ def _fits(path: str, pattern: str) -> bool:
 def _is_of_split(path: str, splits: Sequence[str]) -> bool:
     words = re.split(r"[^A-Za-z0-9]+", path.rpartition(".")[0])
     return any(split in words for split in splits)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

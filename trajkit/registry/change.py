@@ -49,6 +49,20 @@ class ChangedFile(Model):
     """Digest of the bytes that were written."""
 
 
+def read_text(path: Path) -> str:
+    """Read a file of a configuration; its line endings stay unchanged.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
 def changed_files(before: Configuration, after: Configuration) -> Iterator[tuple[Written, Written]]:
     """Return the files that differ, each before and after."""
     for old, new in zip(before.files, after.files, strict=True):

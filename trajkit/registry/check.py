@@ -91,16 +91,18 @@ def check_loads(configuration: Configuration) -> tuple[str, ...]:
 
 def _harmless(configuration: Configuration) -> Configuration:
     """Disable the database, the object store and external credentials."""
-    configuration = _unobserved(configuration)
+    names = ("gateway", "observability")
+    file = configuration.holder(*names) or configuration.holder("gateway") or configuration.files[0]
+    configuration = configuration.replacing(_set(file, (*names, "enabled"), False))
     # the gateway writes a file into the object store when it loads
     storage = configuration.holder("object_storage")
     if storage is not None:
         configuration = configuration.replacing(_set(storage, ("object_storage",), {"type": "disabled"}))
     for file in configuration.files:
         changed = file
-        for names, text in _texts(file.data):
-            if names[-1].endswith("_location") and _is_elsewhere(text):
-                changed = _set(changed, names, _LATER)
+        for place, text in _texts(file.data):
+            if place[-1].endswith("_location") and _is_elsewhere(text):
+                changed = _set(changed, place, _LATER)
         configuration = configuration.replacing(changed)
     return _without_google(configuration)
 
@@ -125,12 +127,6 @@ def _without_google(configuration: Configuration) -> Configuration:
             file = configuration.holder("provider_types", provider) or configuration.files[0]
             configuration = configuration.replacing(_set(file, names, _LATER))
     return configuration
-
-
-def _unobserved(configuration: Configuration) -> Configuration:
-    names = ("gateway", "observability")
-    file = configuration.holder(*names) or configuration.holder("gateway") or configuration.files[0]
-    return configuration.replacing(_set(file, (*names, "enabled"), False))
 
 
 def _set(file: TomlFile, names: tuple[str, ...], value: Any) -> TomlFile:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -93,7 +92,12 @@ def serving(
         arguments, called = _vllm(model), model.name
     else:
         # transformers serve accepts only the name of the model that it loaded
-        called = str(_whole(model, server))
+        if model.whole is None:
+            raise RequestError(
+                f"{model.folder} is an adapter, and `{server.value} serve` loads only whole models",
+                hint=f"{MERGE}; or --server trajkit or vllm, which load adapters",
+            )
+        called = str(model.whole)
         arguments = ["transformers", "serve", called]
     served = ServedModel(
         name=name,
@@ -104,7 +108,12 @@ def serving(
     )
     if is_behind:
         return Serving(served, shlex.join(["trajkit", "up", "--serve", f"{arguments[2]}={called}"]), ())
-    return Serving(served, shlex.join([*arguments, *_address(api_base)]), tuple(_notes(server)))
+    note = (
+        "transformers serve supports no JSON schema, and samples only if generation_config.json says so:"
+        " it ignores json_mode and temperature"
+    )
+    notes = (note,) if server == Server.TRANSFORMERS else ()
+    return Serving(served, shlex.join([*arguments, *_address(api_base)]), notes)
 
 
 def _address(api_base: str) -> list[str]:
@@ -124,20 +133,3 @@ def _vllm(model: LocalModel) -> list[str]:
     if model.whole is not None:
         return ["vllm", "serve", *serve_arguments(str(model.whole), name=model.name, adapters={})]
     return ["vllm", "serve", *serve_arguments(model.base, adapters={model.name: str(model.folder)})]
-
-
-def _whole(model: LocalModel, server: Server) -> Path:
-    if model.whole is None:
-        raise RequestError(
-            f"{model.folder} is an adapter, and `{server.value} serve` loads only whole models",
-            hint=f"{MERGE}; or --server trajkit or vllm, which load adapters",
-        )
-    return model.whole
-
-
-def _notes(server: Server) -> Iterator[str]:
-    if server == Server.TRANSFORMERS:
-        yield (
-            "transformers serve supports no JSON schema, and samples only if generation_config.json says so:"
-            " it ignores json_mode and temperature"
-        )

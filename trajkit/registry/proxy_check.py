@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def check_serves(configuration: ProxyConfig, program: str) -> tuple[str, ...]:
         ServiceError: It did not answer in time.
     """
     data = _harmless(configuration)
-    named = set(_variables(data))
+    named = set(_VARIABLE.findall(json.dumps(data, default=str)))
     missing = sorted(named - os.environ.keys() - {"LITELLM_MASTER_KEY"})
     environment = {name: value for name, value in os.environ.items() if name not in _DATABASES}
     environment |= dict.fromkeys((*missing, *filter(_SECRET.search, named)), _PLACEHOLDER)
@@ -123,11 +123,6 @@ def _harmless(configuration: ProxyConfig) -> dict[str, Any]:
         }
     general = {"master_key": "os.environ/LITELLM_MASTER_KEY"}
     return {"model_list": configuration.models, **kept, "general_settings": general}
-
-
-def _variables(value: Any) -> Iterator[str]:
-    """Yield the environment variables that a document names."""
-    yield from _VARIABLE.findall(json.dumps(value, default=str))
 
 
 def _served(process: subprocess.Popen[bytes], port: int, key: str, log: Path) -> set[str]:

@@ -17,6 +17,7 @@ import yaml
 
 from trajkit.errors import ConfigError, RequestError
 from trajkit.formats.validation.target import HOSTED
+from trajkit.registry.change import read_text
 from trajkit.registry.served import ServedModel
 
 SUFFIXES = (".yaml", ".yml")
@@ -62,13 +63,7 @@ class ProxyConfig:
         Raises:
             ConfigError: It cannot be read, or is no configuration of LiteLLM.
         """
-        path = Path(path)
-        try:
-            return cls(path, path.read_bytes().decode("utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+        return cls(Path(path), read_text(Path(path)))
 
     @property
     def path(self) -> Path:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import operator
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from trajkit.errors import ConfigError
+from trajkit.registry.change import read_text
 
 _BYTE_ORDER_MARK = "\ufeff"
 _SECRET = re.compile("key|token|secret|password|authorization|bearer", re.IGNORECASE)
@@ -35,7 +37,10 @@ class TomlFile:
 
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.text = path, text
-        self.data = _parsed(path, text)
+        try:
+            self.data = tomllib.loads(text.removeprefix(_BYTE_ORDER_MARK))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{path} is not TOML: {_shown(text, error)}") from error
         self._is_crlf = text.count("\n") == text.count("\r\n") > 0
 
     @classmethod
@@ -45,13 +50,7 @@ class TomlFile:
         Raises:
             ConfigError: The file cannot be read, or is not TOML.
         """
-        try:
-            # read as bytes, so that line endings stay unchanged
-            return cls(path, path.read_bytes().decode("utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+        return cls(path, read_text(path))
 
     def get(self, names: Names) -> Any:
         """Return the value at a path; None when there is none."""
@@ -78,9 +77,9 @@ class TomlFile:
             after: The table that it follows; at the end of the file when there is no such header.
         """
         wanted = copy.deepcopy(self.data)
-        _put(wanted, names, dict(values))
+        _table(wanted, names)[names[-1]] = dict(values)
         block = "".join([f"[{_dotted(names)}]\n", *_lines(values)])
-        for text in (self._inserted(block, after), self._set(names, values)):
+        for text in (self._inserted(block, after), self._edited(names, operator.setitem, values)):
             if (made := self._if_it_says(text, wanted)) is not None:
                 return made
         raise ConfigError(
@@ -90,23 +89,19 @@ class TomlFile:
 
     def with_value(self, names: Names, value: Any) -> TomlFile:
         """Return the file with another value at a path."""
-        wanted = copy.deepcopy(self.data)
-        _put(wanted, names, value)
-        made = self._if_it_says(self._set(names, value), wanted)
-        if made is None:
-            raise ConfigError(f"{self.path}: {_dotted(names)} cannot be changed in the file's current form")
-        return made
+        return self._with(names, operator.setitem, value, said="changed")
 
     def without(self, names: Names) -> TomlFile:
         """Return the file without the value at a path."""
+        return self._with(names, operator.delitem, said="removed")
+
+    def _with(self, names: Names, change: Callable[..., None], *values: Any, said: str) -> TomlFile:
+        """Return the file after a change of the value at a path."""
         wanted = copy.deepcopy(self.data)
-        place: Any = wanted
-        for name in names[:-1]:
-            place = place[name]
-        del place[names[-1]]
-        made = self._if_it_says(self._unset(names), wanted)
+        change(_table(wanted, names), names[-1], *values)
+        made = self._if_it_says(self._edited(names, change, *values), wanted)
         if made is None:
-            raise ConfigError(f"{self.path}: {_dotted(names)} cannot be removed in the file's current form")
+            raise ConfigError(f"{self.path}: {_dotted(names)} cannot be {said} in the file's current form")
         return made
 
     def _if_it_says(self, text: str | None, wanted: Mapping[str, Any]) -> TomlFile | None:
@@ -129,8 +124,8 @@ class TomlFile:
             return f"{self.text.rstrip()}\n\n{block}" if self.text.strip() else block
         return "".join([*lines[:at], "\n", block, *lines[at:]])
 
-    def _set(self, names: Names, value: Any) -> str | None:
-        """Return the text after tomlkit has set a value; None where tomlkit fails."""
+    def _edited(self, names: Names, change: Callable[..., None], *values: Any) -> str | None:
+        """Return the text after a change of tomlkit's document; None where tomlkit fails."""
         try:
             mark, document = self._document()
             place: Any = document
@@ -138,19 +133,7 @@ class TomlFile:
                 if name not in place:
                     place[name] = tomlkit.table()
                 place = place[name]
-            place[names[-1]] = value
-            return mark + tomlkit.dumps(document)
-        except (TOMLKitError, TypeError, ValueError):
-            return None
-
-    def _unset(self, names: Names) -> str | None:
-        """Return the text after tomlkit has removed a value; None where tomlkit fails."""
-        try:
-            mark, document = self._document()
-            place: Any = document
-            for name in names[:-1]:
-                place = place[name]
-            del place[names[-1]]
+            change(place, names[-1], *values)
             return mark + tomlkit.dumps(document)
         except (TOMLKitError, TypeError, ValueError):
             return None
@@ -159,13 +142,6 @@ class TomlFile:
         """Return the byte order mark of the file, if any, and the document after it."""
         text = self.text.removeprefix(_BYTE_ORDER_MARK)
         return _BYTE_ORDER_MARK * (text != self.text), tomlkit.parse(text)
-
-
-def _parsed(path: Path, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text.removeprefix(_BYTE_ORDER_MARK))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {_shown(text, error)}") from error
 
 
 def _shown(text: str, error: tomllib.TOMLDecodeError) -> str:
@@ -177,10 +153,11 @@ def _shown(text: str, error: tomllib.TOMLDecodeError) -> str:
     return f"{error}: {line}" if line and not _SECRET.search(line) else str(error)
 
 
-def _put(data: dict[str, Any], names: Names, value: Any) -> None:
+def _table(data: dict[str, Any], names: Names) -> dict[str, Any]:
+    """Return the table that holds the value at a path."""
     for name in names[:-1]:
         data = data.setdefault(name, {})
-    data[names[-1]] = value
+    return data
 
 
 def _lines(values: Mapping[str, Any], before: Names = ()) -> Iterator[str]:

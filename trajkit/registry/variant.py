@@ -84,7 +84,10 @@ def register(
     weight = weight_of(configuration, function, variant, traffic) if is_weighed else None
     if there is None:
         configuration = _with_variant(configuration, function, template_variant, variant, wanted, weight)
-        notes += _copy_note(template)
+        if copied := [key for key in _OF_A_MODEL if key in template]:
+            notes.append(
+                f"also copied from the template: {', '.join(copied)}, which not every model supports"
+            )
     elif weight is not None and traffic is not None and there.get("weight") != weight:
         path = ("functions", function, "variants", variant)
         configuration = configuration.replacing(
@@ -149,12 +152,6 @@ def _refuse_other(function: str, variant: str, there: Mapping[str, Any], wanted:
     )
 
 
-def _copy_note(template: Mapping[str, Any]) -> Iterator[str]:
-    found = [key for key in _OF_A_MODEL if key in template]
-    if found:
-        yield f"also copied from the template: {', '.join(found)}, which not every model supports"
-
-
 def _traffic_note(configuration: Configuration, function: str, variant: str) -> str:
     share = share_of(configuration, function, variant)
     if share is None:
@@ -178,9 +175,10 @@ def _with_moved_paths(
         holder = _holder(configuration, *path, *names)
         if holder.path.parent == goal.parent:
             continue
-        wanted = _with(
-            wanted, names, _seen_from(goal.parent, holder.path.parent, holder.get((*path, *names)))
-        )
+        text = holder.get((*path, *names))
+        if not Path(text).is_absolute():
+            text = Path(os.path.relpath(holder.path.parent / text, goal.parent)).as_posix()
+        wanted = _with(wanted, names, text)
     return wanted
 
 
@@ -199,10 +197,6 @@ def _with(settings: Mapping[str, Any], names: tuple[str, ...], value: str) -> di
     if len(names) == 1:
         return {**settings, names[0]: value}
     return {**settings, names[0]: _with(settings[names[0]], names[1:], value)}
-
-
-def _seen_from(goal: Path, folder: Path, text: str) -> str:
-    return text if Path(text).is_absolute() else Path(os.path.relpath(folder / text, goal)).as_posix()
 
 
 def _with_variant(

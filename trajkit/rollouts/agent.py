@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
+import functools
+import inspect
 import json
 import logging
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from trajkit.environments.guard import raised
-from trajkit.errors import RolloutError
-from trajkit.rollouts.agents.code import Stdout, run
-from trajkit.rollouts.agents.load import Player, find_agent
-from trajkit.rollouts.agents.models import Models
-from trajkit.rollouts.agents.turn import Calls, Opening, Turn
+from trajkit.environments.quiet import divert, quiet, restore
+from trajkit.rollouts.agents.load import Player
+from trajkit.rollouts.agents.turn import Calls, Models, Opening, Turn
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
 from trajkit.rollouts.plan import Plan
 from trajkit.rollouts.policies import Choice, Situation, StepFailed
+from trajkit.rollouts.running.attempt import of_environment
 from trajkit.schema import Feedback
 from trajkit.schema.base import Json
 
-__all__ = ["MAX_ANSWER_BYTES", "AgentPolicy", "Opening", "Turn", "load_agent"]
+__all__ = ["MAX_ANSWER_BYTES", "AgentPolicy", "Opening", "Turn"]
 
 MAX_ANSWER_BYTES = 1_000_000
 """An agent's answer of more bytes, as UTF-8, is not an action and is not kept."""
@@ -31,13 +36,13 @@ _JSON: TypeAdapter[JsonValue] = TypeAdapter(Json)
 _log = logging.getLogger(__name__)
 
 
+@dataclass
 class _Playing:
     """An episode in progress."""
 
-    def __init__(self, player: Player, memory: dict[str, Any]) -> None:
-        self.player = player
-        self.memory = memory
-        self.has_inferred = False
+    player: Player
+    memory: dict[str, Any]
+    has_inferred: bool = False
 
 
 class AgentPolicy:
@@ -54,7 +59,7 @@ class AgentPolicy:
         self._plan = plan
         self._models = models
         self._playing: dict[str, _Playing] = {}
-        self._stdout: Stdout | None = None
+        self._has_begun = False
 
     async def act(self, situation: Situation) -> Choice:
         """Ask the agent for an action; the models that it calls become part of the step.
@@ -65,7 +70,7 @@ class AgentPolicy:
             TrajkitError: The agent called something that this run does not have.
         """
         calls = Calls(self._models, situation, self._plan)
-        legal_actions = _legal_actions(situation)
+        legal_actions = of_environment(situation.environment.legal_actions)
         error: BaseException | None = None
         said = None
         try:
@@ -97,7 +102,7 @@ class AgentPolicy:
             return ()
         if playing.player.end is not None:
             try:
-                await run(playing.player.end, dict(metrics))
+                await _run(playing.player.end, dict(metrics))
             except (Exception, SystemExit) as error:
                 raise Faulty(_agent_fault(error)) from error
         return await self._models.log(episode_id, metrics, tags) if playing.has_inferred else ()
@@ -108,27 +113,30 @@ class AgentPolicy:
         if playing is None or playing.player.end is None:
             return
         try:
-            await run(playing.player.end, None)
+            await _run(playing.player.end, None)
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- the episode is an error already
             _log.warning("the agent failed at the end of episode %s: %s", episode_id, raised(error))
 
     async def close(self) -> None:
         """Close the connections to models."""
-        if self._stdout is not None:
-            self._stdout.restore()
+        if self._has_begun:
+            self._has_begun = False
+            restore()
         await self._models.close()
 
     async def _asked(self, situation: Situation, legal_actions: tuple[str, ...], calls: Calls) -> Any:
         playing = self._playing.get(situation.episode_id) or await self._begun(situation)
         turn = Turn(situation, legal_actions, self._plan, calls, playing.memory)
         try:
-            return await run(playing.player.act, turn if playing.player.wants_turn else turn.observation)
+            return await _run(playing.player.act, turn if playing.player.wants_turn else turn.observation)
         finally:
             playing.has_inferred |= calls.has_inferred
 
     async def _begun(self, situation: Situation) -> _Playing:
-        self._stdout = self._stdout or Stdout()
-        player = await run(self._make)
+        if not self._has_begun:
+            self._has_begun = True
+            divert()  # a task that an agent leaves running prints to stderr, too
+        player = await _run(self._make)
         playing = self._playing[situation.episode_id] = _Playing(player, {})
         if player.begin is not None:
             opening = Opening(
@@ -139,23 +147,8 @@ class AgentPolicy:
                 mission=situation.mission,
                 memory=playing.memory,
             )
-            await run(player.begin, opening)
+            await _run(player.begin, opening)
         return playing
-
-
-def load_agent(spec: str, settings: Mapping[str, str], plan: Plan, models: Models) -> AgentPolicy:
-    """Load a user's agent as a policy.
-
-    Args:
-        spec: As in `find_agent`.
-        settings: As in `find_agent`.
-        plan: Seeds, history and names.
-        models: The models that the agent may call; closed with the policy.
-
-    Raises:
-        RequestError: It cannot be imported or created, is not an agent, or does not take a setting.
-    """
-    return AgentPolicy(find_agent(spec, settings), plan, models)
 
 
 def _choice(said: Any, calls: Calls) -> Choice:
@@ -197,14 +190,56 @@ def _agent_fault(error: BaseException) -> Fault:
     return Fault(FaultKind.AGENT, shown(raised(error)), is_lasting=True)
 
 
-def _legal_actions(situation: Situation) -> tuple[str, ...]:
-    try:
-        return situation.environment.legal_actions()
-    except RolloutError as error:
-        raise Faulty(Fault(FaultKind.ENVIRONMENT, shown(str(error)), is_lasting=True)) from error
-
-
 def _is_being_cancelled() -> bool:
     """Check whether the run itself is being cancelled, and not only a task of the agent."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+async def _run(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a function and return its result. A synchronous function runs in its own thread.
+
+    The context variables of the caller are set in it. What it prints goes to stderr.
+    """
+    with quiet():
+        if _is_async(call):
+            return await call(*arguments)
+        said = await _in_thread(functools.partial(call, *arguments))
+        return await said if inspect.isawaitable(said) else said
+
+
+def _is_async(call: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
+
+
+class _Outcome(NamedTuple):
+    """A call in a thread; not a future's own exception, which cannot be a StopIteration."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+async def _in_thread(call: Callable[[], Any]) -> Any:
+    """Run a call in a thread that does not keep the interpreter from ending, and return its result."""
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    done: asyncio.Future[_Outcome] = loop.create_future()
+
+    def settle(outcome: _Outcome) -> None:
+        if not done.done():
+            done.set_result(outcome)
+
+    def work() -> None:
+        try:
+            outcome = _Outcome(context.run(call))
+        except BaseException as error:  # noqa: BLE001 -- raised again where it is awaited
+            outcome = _Outcome(error=error)
+        with contextlib.suppress(RuntimeError):  # the run was stopped: the result is no longer awaited
+            loop.call_soon_threadsafe(settle, outcome)
+
+    threading.Thread(target=work, name="trajkit-agent", daemon=True).start()
+    outcome = await done
+    if isinstance(outcome.error, StopIteration):
+        raise RuntimeError("it raised StopIteration") from outcome.error
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.result

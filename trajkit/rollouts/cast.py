@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -17,14 +16,15 @@ from trajkit.rollouts.gateway.venue import check_metrics, open_venue
 from trajkit.rollouts.gateway_policy import GatewayPolicy
 from trajkit.rollouts.options import Options, PolicyKind
 from trajkit.rollouts.plan import Plan
-from trajkit.rollouts.players import demonstrated_prompts
+from trajkit.rollouts.players import Demonstrated, demonstrated_prompts
 from trajkit.rollouts.policies import Expert, NoisyExpert, Policy, Random
 from trajkit.rollouts.running.calling import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trajkit.rollouts.agents.models import OpenGateway
+    from trajkit.environments.base import ActionRule
+    from trajkit.rollouts.agents.turn import OpenGateway
     from trajkit.rollouts.endpoints.endpoint import ChatModels, Endpoint
     from trajkit.rollouts.local.player import LocalPlayer
     from trajkit.rollouts.local.policy import LocalModels
@@ -98,6 +98,11 @@ class Cast:
         """The gateway, if it was opened."""
         return self._gateway
 
+    @property
+    def _rule(self) -> ActionRule | None:
+        """The environment's rule for answers."""
+        return typed_environment(self._plan.env_id, self._plan.env_settings).rule
+
     def _policy(self) -> Policy:
         options, run_seed = self._options, self._plan.run_seed
         match options.kind:
@@ -118,30 +123,29 @@ class Cast:
                 return self._agent()
 
     def _demonstrated(self, policy: Policy) -> Policy:
-        from trajkit.rollouts.agents.demonstrated import Demonstrated
-
-        plan = self._plan
-        rule = typed_environment(plan.env_id, plan.env_settings).rule
-        return Demonstrated(policy, demonstrated_prompts(self._session.templates, rule, history=plan.history))
+        history = self._plan.history
+        prompts = demonstrated_prompts(self._session.templates, self._rule, history=history)
+        return Demonstrated(policy, prompts)
 
     def _local_policies(self) -> dict[str, Policy]:
-        from trajkit.rollouts.local.policy import local_policies
+        from trajkit.rollouts.local.policy import LocalPolicy
 
-        plan = self._plan
-        rule = typed_environment(plan.env_id, plan.env_settings).rule
-        return local_policies(self._session.players, self._local_models(), plan, self._caller, rule)
+        models = self._local_models()
+        return {
+            player.name: LocalPolicy(player, models, self._plan, self._caller, rule=self._rule)
+            for player in self._session.players
+        }
 
     def _vllm_policy(self, player: LocalPlayer) -> Policy:
-        from trajkit.rollouts.endpoints.vllm import VllmEndpoint, VllmPolicy
+        from trajkit.rollouts.endpoints.policy import VllmEndpoint, VllmPolicy
 
-        plan, url = self._plan, self._options.model_url
+        url = self._options.model_url
         if url is None:
             raise RequestError("no vLLM was started for this rollout", hint="--model-url names one")
         ended = self._session.server_ended
         endpoint = VllmEndpoint(url, model_key(), self._caller, model=player.served_as, ended=ended)
         self._stack.push_async_callback(endpoint.close)
-        rule = typed_environment(plan.env_id, plan.env_settings).rule
-        return VllmPolicy(player, endpoint, plan, rule=rule)
+        return VllmPolicy(player, endpoint, self._plan, rule=self._rule)
 
     def _local_models(self) -> LocalModels:
         from trajkit.rollouts.local.policy import LocalModels
@@ -159,7 +163,7 @@ class Cast:
             model_key(),
             self._plan,
             self._caller,
-            rule=typed_environment(self._plan.env_id, self._plan.env_settings).rule,
+            rule=self._rule,
             settings=read_settings(self._options.policy_settings),
         )
         self._stack.push_async_callback(policy.close)
@@ -193,11 +197,13 @@ class Cast:
         return Endpoint(model_url(self._options), model_key(), self._caller, model=model, is_only=is_only)
 
     def _agent_asking(self, open_chat: Callable[[], ChatModels], open_gateway: OpenGateway | None) -> Policy:
-        from trajkit.rollouts.agent import load_agent
-        from trajkit.rollouts.agents.models import Models
+        from trajkit.rollouts.agent import AgentPolicy
+        from trajkit.rollouts.agents.load import find_agent
+        from trajkit.rollouts.agents.turn import Models
 
         models = Models(self._caller, open_chat, open_gateway=open_gateway)
-        policy = load_agent(self._options.policy, self._options.policy_settings, self._plan, models)
+        make = find_agent(self._options.policy, self._options.policy_settings)
+        policy = AgentPolicy(make, self._plan, models)
         self._stack.push_async_callback(policy.close)
         return policy
 
@@ -229,17 +235,6 @@ def model_url(options: Options) -> str:
         else secret_from_environment("OPENAI_BASE_URL")
     )
     return url.get_secret_value() if url else OPENAI_URL
-
-
-def shown_url(url: str) -> str:
-    """Return an address without credentials."""
-    parts = urlsplit(url)
-    return parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")
-
-
-def has_key() -> bool:
-    """Check whether there is a key for the OpenAI-compatible server."""
-    return model_key() is not None
 
 
 def model_key() -> SecretStr | None:

@@ -1,16 +1,20 @@
-"""Sampling parameters that a run fixes instead of leaving them to the policy."""
+"""Sampling parameters that a run fixes, and the settings of trajkit's own policies, as they are typed."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
 
 from pydantic import Field, ValidationError
 
+from trajkit._core.secrets import HIDDEN, names_a_secret
 from trajkit.errors import RequestError
 from trajkit.schema import Model
 
 GREEDY, CONFIG = "greedy", "config"
 _EXAMPLES = "greedy, config (the variant's own settings), temperature=1, or temperature=0.7,top_p=0.9"
+
+_Settings = TypeVar("_Settings", bound=Model)
 
 
 class Decoding(Model):
@@ -55,3 +59,26 @@ def as_decoding(value: object) -> Decoding:
         raise RequestError(
             f"{text!r} is not a decoding: {first['loc'][0]}: {first['msg']}", hint=_EXAMPLES
         ) from error
+
+
+def settings_of(policy: str, kind: type[_Settings], texts: Mapping[str, str]) -> _Settings:
+    """Parse the values of `--policy-set` as a policy's own settings.
+
+    Args:
+        policy: The policy's name, for messages.
+        kind: The model of its settings.
+        texts: The settings by their names.
+
+    Raises:
+        RequestError: A setting is unknown, or its value is invalid.
+    """
+    try:
+        return kind.model_validate(dict(texts))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        if name not in kind.model_fields:
+            hint = f"it has {', '.join(kind.model_fields)}"
+            raise RequestError(f"the policy {policy} has no setting {name!r}", hint=hint) from error
+        shown = HIDDEN if names_a_secret(name) else repr(texts[name])
+        raise RequestError(f"the setting {name}={shown}: {first['msg']}") from error

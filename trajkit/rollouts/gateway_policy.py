@@ -10,10 +10,8 @@ from pydantic import JsonValue, TypeAdapter
 from trajkit.rollouts.gateway.calls import Gateway, GatewayCalls, Inferred
 from trajkit.rollouts.plan import Plan
 from trajkit.rollouts.policies import Choice, Past, Situation
-from trajkit.rollouts.prompts.called import called_action
 from trajkit.rollouts.running.calling import Caller
-from trajkit.rollouts.seeds import derived_seed
-from trajkit.schema import Feedback
+from trajkit.schema import Feedback, Message, ToolCallBlock
 from trajkit.schema.base import Json
 
 INVALID_NOTE = "Note: your answer named no action, so this default was carried out."
@@ -65,9 +63,8 @@ class GatewayPolicy:
         return await self._calls.log(episode_id, metrics, tags)
 
     def _parameters(self, situation: Situation) -> dict[str, JsonValue]:
-        job = situation.job
-        seed = derived_seed("inference", self.plan.run_seed, job.task, job.seed, situation.step_index)
-        return {"seed": seed, **self.plan.decoding(job).parameters}
+        seed = self.plan.inference_seed(situation.job, situation.step_index)
+        return {"seed": seed, **self.plan.decoding(situation.job).parameters}
 
 
 def request_input(situation: Situation, *, history: int) -> dict[str, JsonValue]:
@@ -109,3 +106,22 @@ def _action(inferred: Inferred) -> JsonValue:
         except ValueError:
             return raw.strip() or None
     return parsed.get("action") if isinstance(parsed, dict) else None
+
+
+def called_action(answer: Message) -> JsonValue:
+    """Return the argument `action` of the first tool call; None when there is none.
+
+    If the tool has a single argument with another name, return that argument.
+    """
+    for block in answer.content:
+        if isinstance(block, ToolCallBlock):
+            try:
+                arguments = json.loads(block.arguments)
+            except ValueError:
+                return None
+            if not isinstance(arguments, dict):
+                return None
+            only = next(iter(arguments.values())) if len(arguments) == 1 else None
+            action: JsonValue = arguments.get("action", only)
+            return action
+    return None

@@ -36,8 +36,8 @@ class JsonMode(StrEnum):
     """Only the prompt; the answer is the action itself."""
 
 
-class Question(NamedTuple):
-    """The question to the model at one step."""
+class OwnPrompt(NamedTuple):
+    """trajkit's own prompt at one step, and the parser of its answer."""
 
     situation: Situation
     actions: tuple[str, ...]
@@ -46,23 +46,14 @@ class Question(NamedTuple):
     """Whether the actions are the same at every step."""
     history: int
     thinking: bool
+    mode: JsonMode
+    input: JsonValue = None
+    tools: tuple[JsonObject, ...] | None = None
+    tool_choice: str | None = None
 
-    @classmethod
-    def of(cls, situation: Situation, rule: ActionRule | None, *, history: int, thinking: bool) -> Question:
-        """Build the question of a situation.
-
-        Args:
-            situation: The situation that the policy sees.
-            rule: The environment's rule for answers; None when the legal actions depend on the state.
-            history: Number of latest steps to show.
-            thinking: Whether to ask for reasoning before the action.
-        """
-        actions = rule.actions if rule else situation.environment.legal_actions()
-        listed = actions if len(actions) <= MOST_LISTED else ()
-        return cls(situation, listed, rule is not None, history, thinking)
-
-    def messages(self, *, is_json: bool) -> list[dict[str, str]]:
-        """Return the messages of the prompt."""
+    @property
+    def messages(self) -> Sequence[Mapping[str, Any]]:
+        """The messages."""
         system = [
             f"You act in a world that is shown to you as text. Your mission: {self.situation.mission}",
             "You choose one action at a time, and then see what it brought about.",
@@ -72,40 +63,40 @@ class Question(NamedTuple):
             user.append(f"History:\n{past}")
         user.append(f"Observation:\n{self.situation.observation}")
         if self.actions:
-            (system if self.is_fixed else user).append(_listed(self.actions))
-        user.append(self._wanted(is_json))
+            listed = ["The actions:", *(f"- {action}" for action in self.actions)]
+            (system if self.is_fixed else user).append("\n".join(listed))
+        user.append(self._wanted())
         return [
             {"role": "system", "content": "\n\n".join(system)},
             {"role": "user", "content": "\n\n".join(user)},
         ]
 
-    def _wanted(self, is_json: bool) -> str:
+    def _wanted(self) -> str:
         which = "exactly one of the actions listed" if self.actions else "the action"
-        if not is_json:
+        if self.mode == JsonMode.OFF:
             return f"Answer with {which}, and nothing else."
         example = {"thinking": "…"} if self.thinking else {}
         shape = json.dumps({**example, "action": "…"}, ensure_ascii=False)
         reason = ' First reason in "thinking", in a few sentences.' if self.thinking else ""
         return f'Answer with one JSON object and nothing else: {shape}.{reason} "action" is {which}.'
 
-    def answer(self, action: str, *, is_json: bool) -> str:
-        """Return the answer of a model that chooses an action."""
-        if not is_json:
-            return action
-        thinking = {"thinking": ""} if self.thinking else {}
-        return json.dumps({**thinking, "action": action}, ensure_ascii=False)
-
-    def response_format(self, mode: JsonMode) -> dict[str, JsonValue] | None:
+    def response_format(self) -> dict[str, JsonValue] | None:
         """Return the request's `response_format`."""
-        if mode == JsonMode.OBJECT:
+        if self.mode == JsonMode.OBJECT:
             return {"type": "json_object"}
-        if mode == JsonMode.OFF:
+        if self.mode == JsonMode.OFF:
             return None
-        json_schema: dict[str, JsonValue] = {"name": "action", "strict": True, "schema": self.schema()}
+        json_schema: dict[str, JsonValue] = {"name": "action", "strict": True, "schema": self._schema()}
         return {"type": "json_schema", "json_schema": json_schema}
 
-    def schema(self) -> dict[str, JsonValue]:
-        """Return the JSON schema of the answer."""
+    @property
+    def json_schema(self) -> Mapping[str, Any] | None:
+        """The schema of the actions; a weaker one, or None, where the mode says so."""
+        if self.mode == JsonMode.OFF:
+            return None
+        return {"type": "object"} if self.mode == JsonMode.OBJECT else self._schema()
+
+    def _schema(self) -> dict[str, JsonValue]:
         action: dict[str, JsonValue] = {"type": "string"}
         if self.actions:
             action["enum"] = list(self.actions)
@@ -118,36 +109,16 @@ class Question(NamedTuple):
             "additionalProperties": False,
         }
 
-
-class OwnPrompt(NamedTuple):
-    """A question as a prompt for a model on this machine."""
-
-    question: Question
-    mode: JsonMode
-    input: JsonValue = None
-    tools: tuple[JsonObject, ...] | None = None
-    tool_choice: str | None = None
-
-    @property
-    def messages(self) -> Sequence[Mapping[str, Any]]:
-        """The messages."""
-        return self.question.messages(is_json=self.mode != JsonMode.OFF)
-
-    @property
-    def json_schema(self) -> Mapping[str, Any] | None:
-        """The schema of the actions; a weaker one, or None, where the mode says so."""
-        if self.mode == JsonMode.OFF:
-            return None
-        return {"type": "object"} if self.mode == JsonMode.OBJECT else self.question.schema()
-
     def action(self, answer: Message) -> JsonValue:
         """Return the action in an answer."""
-        return read_action(answer.text, self.question.actions, self.mode)
+        return read_action(answer.text, self.actions, self.mode)
 
     def answer(self, action: str) -> Message:
         """Return an action as an answer to the prompt."""
-        said = self.question.answer(action, is_json=self.mode != JsonMode.OFF)
-        return Message(role=Role.ASSISTANT, content=(TextBlock(text=said),))
+        if self.mode != JsonMode.OFF:
+            thinking = {"thinking": ""} if self.thinking else {}
+            action = json.dumps({**thinking, "action": action}, ensure_ascii=False)
+        return Message(role=Role.ASSISTANT, content=(TextBlock(text=action),))
 
 
 class OwnPrompts:
@@ -176,13 +147,10 @@ class OwnPrompts:
 
     def of(self, situation: Situation) -> OwnPrompt:
         """Return the prompt of a situation."""
-        return OwnPrompt(
-            Question.of(situation, self._rule, history=self._history, thinking=self._thinking), self._mode
-        )
-
-
-def _listed(actions: Sequence[str]) -> str:
-    return "\n".join(["The actions:", *(f"- {action}" for action in actions)])
+        rule = self._rule
+        actions = rule.actions if rule else situation.environment.legal_actions()
+        listed = actions if len(actions) <= MOST_LISTED else ()
+        return OwnPrompt(situation, listed, rule is not None, self._history, self._thinking, self._mode)
 
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(Json)

@@ -149,6 +149,16 @@ class Plan(Model):
         """Return the decoding of an episode."""
         return as_decoding(job.decoding) if job.decoding else Decoding()
 
+    def inference_seed(self, job: Job, step_index: int, *later: int) -> int:
+        """Return the seed of a model's answer, the same for every policy.
+
+        Args:
+            job: The episode.
+            step_index: The step.
+            later: Number of the call in its step, from 1 for the second one.
+        """
+        return derived_seed("inference", self.run_seed, job.task, job.seed, step_index, *later)
+
     def tags(self, job: Job) -> dict[str, Text]:
         """Return the tags of an episode, for every inference and its feedback."""
         tags = {

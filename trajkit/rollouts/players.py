@@ -8,14 +8,15 @@ from typing import NamedTuple
 from trajkit._core.settings import project
 from trajkit.environments.base import ActionRule
 from trajkit.environments.module import attribute
-from trajkit.errors import RequestError
+from trajkit.errors import DataError, RequestError
+from trajkit.formats.chat.message import read_messages
+from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
 from trajkit.rollouts.gateway.venue import Venue, check_metrics, choose_function, choose_variants, find_venue
 from trajkit.rollouts.local.player import LocalPlayer
 from trajkit.rollouts.options import Options, PolicyKind
 from trajkit.rollouts.own_prompt import OwnPrompts
-from trajkit.rollouts.prompts.prompt import Prompts
-from trajkit.rollouts.prompts.variant import VariantOf, VariantPrompts
-from trajkit.rollouts.running.scout import Sight, all_metrics
+from trajkit.rollouts.policies import Choice, Demonstration, Policy, Scripted, Situation
+from trajkit.rollouts.prompts.variant import Prompts, VariantOf, VariantPrompts
 from trajkit.stack.gateway_config import read_config
 from trajkit.stack.state import local_stack
 
@@ -90,7 +91,7 @@ class Who(NamedTuple):
     """The variant with these prompts; None for trajkit's own prompt."""
 
 
-def who_plays(options: Options, kind: PolicyKind, sights: tuple[Sight, ...]) -> Who:
+def who_plays(options: Options, kind: PolicyKind, metrics: tuple[str, ...]) -> Who:
     """Find the gateway, and the names of the policies.
 
     Raises:
@@ -101,7 +102,7 @@ def who_plays(options: Options, kind: PolicyKind, sights: tuple[Sight, ...]) -> 
         venue = find_venue(options.config_file)
         function_name = choose_function(venue, options.function)
         variants = choose_variants(venue, function_name, options.variants)
-        check_metrics(venue, all_metrics(sights))
+        check_metrics(venue, metrics)
         return Who(venue, function_name, variants)
     if kind in _PLAYED:
         players = options.players or local_players(options)
@@ -160,6 +161,36 @@ def demonstrated_prompts(templates: VariantOf | None, rule: ActionRule | None, *
     if templates is None:
         return OwnPrompts(rule, history=history)
     return VariantPrompts(templates, history=history)
+
+
+class Demonstrated(Scripted):
+    """A policy that calls no model, but whose steps can train one.
+
+    Args:
+        policy: The policy that acts.
+        prompts: Renders the prompts that a model would have seen.
+    """
+
+    def __init__(self, policy: Policy, prompts: Prompts) -> None:
+        self._policy, self._prompts = policy, prompts
+
+    async def act(self, situation: Situation) -> Choice:
+        """Return the action, with the prompt and the completion that names it."""
+        choice = await self._policy.act(situation)
+        if not isinstance(choice.action, str):
+            return choice
+        try:
+            prompt = self._prompts.of(situation)
+        except DataError as error:
+            raise Faulty(Fault(FaultKind.REFUSED, shown(error.message), is_lasting=True)) from error
+        shows = Demonstration(
+            function_name=self._prompts.function_name,
+            input=prompt.input,
+            messages=read_messages(prompt.messages),
+            completion=prompt.answer(choice.action),
+            tools=prompt.tools,
+        )
+        return choice._replace(shows=shows)
 
 
 def _templates(options: Options) -> tuple[VariantOf, ...]:

@@ -213,8 +213,6 @@ class NoisyExpert(Scripted):
     """
 
     def __init__(self, run_seed: int, noise: float) -> None:
-        if not 0 <= noise <= 1:
-            raise RequestError(f"noise {noise} is not a probability", hint="give a number from 0 to 1")
         self.run_seed = run_seed
         self.noise = noise
         self._expert, self._random = Expert(), Random(run_seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -11,9 +11,10 @@ from pydantic import JsonValue
 from trajkit._core.secrets import HIDDEN, hidden, names_a_secret
 from trajkit._core.settings import project, refuse_reserved
 from trajkit.environments import typed_environment
-from trajkit.environments.base import ActionRule
-from trajkit.rollouts.cast import DEFAULT_NOISE, model_url, shown_url
+from trajkit.environments.base import ActionRule, EnvironmentInfo, step_limit
+from trajkit.rollouts.cast import DEFAULT_NOISE, model_url
 from trajkit.rollouts.decoding import as_decoding
+from trajkit.rollouts.faults import shown_url
 from trajkit.rollouts.gateway.venue import Venue
 from trajkit.rollouts.local.player import LocalPlayer
 from trajkit.rollouts.options import Options, PolicyKind
@@ -22,11 +23,24 @@ from trajkit.rollouts.players import Who, demonstrated_prompts, refuse_excluded,
 from trajkit.rollouts.prompts.variant import VariantOf
 from trajkit.rollouts.records.deliver import refuse_other
 from trajkit.rollouts.records.journal import find_journal
-from trajkit.rollouts.running.costs import Estimate, estimate, paid_models
+from trajkit.rollouts.records.record import RETURN_METRIC
+from trajkit.rollouts.running.costs import Estimate, asked_per_step, estimate
 from trajkit.rollouts.running.limits import Prices
-from trajkit.rollouts.running.scout import Sight, all_metrics, look
 from trajkit.rollouts.seeds import chosen_seeds
 from trajkit.schema import Purpose
+
+
+class Sight(NamedTuple):
+    """Properties of an episode before its first action."""
+
+    metrics: tuple[str, ...]
+    """Metrics that it will end with, the return last."""
+    max_steps: int | None
+    """Its step limit; None when the environment gives none."""
+    n_characters: int
+    """Characters of its mission."""
+    n_characters_seen: int
+    """Characters of its first observation."""
 
 
 class Session(NamedTuple):
@@ -83,20 +97,12 @@ class Session(NamedTuple):
 
     def paid_models(self) -> tuple[str, ...]:
         """Return the called models that cost money."""
-        return paid_models(self.options, self.plan, self.venue, self.function_name)
+        return asked_per_step(self).models
 
     def estimate(self) -> Estimate:
         """Estimate the maximum cost of the episodes that are still to be played."""
         n_done = 0 if self.options.new_run else find_journal(self.plan, self.arguments).n_done
-        return estimate(
-            self.options,
-            self.plan,
-            self.sights,
-            self.plan.n_episodes - n_done,
-            venue=self.venue,
-            function=self.function_name,
-            prices=self.prices,
-        )
+        return estimate(self, self.plan.n_episodes - n_done)
 
 
 _NOT_DECIDING = {"run", "concurrency", "timeout_s", "episode_timeout_s", "retries"}
@@ -130,7 +136,7 @@ def prepare(options: Options) -> Session:
     settings = project()
     prices = options.prices(settings.input_price, settings.output_price)
     sights = tuple(look(info, task, seeds[0]) for task in tasks)
-    who = who_plays(options, kind, sights)
+    who = who_plays(options, kind, all_metrics(sights))
     plan = Plan(
         env_id=options.env_id,
         env_name="" if info.env_id == options.env_id else info.env_id,
@@ -152,6 +158,29 @@ def prepare(options: Options) -> Session:
     session = Session(options, plan, sights, who.venue, who.function_name, prices)
     prompted = _prompted(options, who, info.rule)
     return session._replace(players=who.players, templates=who.templates, prompted=prompted)
+
+
+def look(info: EnvironmentInfo, task: str, seed: int) -> Sight:
+    """Begin an episode, read its properties, and close it.
+
+    Raises:
+        RolloutError: The environment failed.
+        MissingExtra: Its package is not installed.
+    """
+    environment = info.make(task)
+    try:
+        start = environment.reset(seed)
+        limit = step_limit(environment)
+        metrics = (*environment.statistics(), RETURN_METRIC)
+        return Sight(metrics, limit, len(start.mission), len(start.observation))
+    finally:
+        environment.close()
+
+
+def all_metrics(sights: Sequence[Sight]) -> tuple[str, ...]:
+    """The metrics of several tasks, the return last."""
+    names = dict.fromkeys(name for sight in sights for name in sight.metrics if name != RETURN_METRIC)
+    return (*names, RETURN_METRIC)
 
 
 def _prompted(options: Options, who: Who, rule: ActionRule | None) -> dict[str, JsonValue]:

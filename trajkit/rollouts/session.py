@@ -15,8 +15,7 @@ from trajkit._core.process.loop import run_to_end
 from trajkit.errors import TrajkitError
 from trajkit.rollouts.cast import Cast
 from trajkit.rollouts.faults import Fault, FaultKind
-from trajkit.rollouts.gateway.marking import mark_abandoned
-from trajkit.rollouts.gateway.rows import Checked, Stored, check_rows
+from trajkit.rollouts.gateway.rows import Checked, Stored, check_rows, mark_abandoned
 from trajkit.rollouts.options import PolicyKind
 from trajkit.rollouts.preparation import Session, prepare
 from trajkit.rollouts.records.deliver import KIND, Prompts, Written, refuse_other, write_store
@@ -25,7 +24,6 @@ from trajkit.rollouts.records.record import RETURN_METRIC, Played, to_episode
 from trajkit.rollouts.records.summary import Table, score
 from trajkit.rollouts.running.calling import Caller
 from trajkit.rollouts.running.limits import Budget, LimitReached
-from trajkit.rollouts.running.priced import priced
 from trajkit.rollouts.running.runner import play
 from trajkit.schema import FeedbackKind, Left, LineageEntry, Metric, MetricLevel
 
@@ -122,7 +120,9 @@ class Run:
     def _take(self, played: Played, on_played: Callable[[Played], None]) -> None:
         """Write an episode to the journal before it is reported."""
         if played.fault is None:
-            episode = priced(to_episode(played), self.session.prices)
+            episode = to_episode(played)
+            if self.session.prices is not None:
+                episode = self.session.prices.priced(episode)
             self.journal.finish(played.job, episode, score(played))
         else:
             self.journal.abandon(played.episode_id, played.fault.kind.value, played.fault.message)

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from trajkit.formats.chat.turns import steps_of_calls
@@ -35,7 +34,8 @@ NO_PROMPT = "a call without its prompt"
 NO_CALL = "no call of a model in it"
 """Why a session is left out."""
 
-_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+"""Stands for a time that is not known, where things are put in order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,9 +62,9 @@ class Call:
 
     call_id: str
     """Unique in the session."""
-    prompt: Sequence[Message] | None
+    prompt: Sequence[Message] | None = None
     """The whole prompt as it was sent; None when it is unknown."""
-    answer: Message | None
+    answer: Message | None = None
     """What the model answered; None when it failed or the answer is unknown."""
     tools: tuple[JsonObject, ...] | None = None
     """The tools it could call, as `tools_of` gives them."""
@@ -128,7 +128,7 @@ def reading_of(session: Session) -> Reading:
         BadDocument: A value is not valid.
     """
     runs: dict[str | None, list[Call]] = {None: []}
-    for call in sorted(session.calls, key=lambda call: call.started_at or _EARLIEST):
+    for call in sorted(session.calls, key=lambda call: call.started_at or EARLIEST):
         runs.setdefault(call.agent_run, []).append(call)
     if not runs[None]:  # a session in which only sub-agents called a model
         first = next(iter(runs.keys() - {None}), None) if len(runs) == 2 else None
@@ -300,9 +300,7 @@ class Gathered:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._rows.close()
         self._folder.cleanup()
 

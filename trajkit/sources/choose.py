@@ -11,15 +11,16 @@ which it is only context, or null) and `fate` (every episode, with the reason it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import duckdb
 
 from trajkit.errors import NothingMatched, QueryError
-from trajkit.schema import FeedbackKind, Left, MetricLevel
+from trajkit.schema import FeedbackKind, Left, Metric, MetricLevel
 from trajkit.sources.question import NO_QUESTION, Question, answer, cut, metric_ranges, range_of
 from trajkit.sources.request import ExportRequest, MetricCondition, Targets
+from trajkit.sources.tensorzero.export.config import ConfiguredMetric
 from trajkit.store.engine import literal
 
 OWN_FUNCTIONS = "NOT starts_with(function_name, 'tensorzero::')"
@@ -48,6 +49,10 @@ PURPOSE = """
 """What the steps of an episode, as a group of `step_index_of`, say it was played for."""
 
 
+KnownMetric = Metric | ConfiguredMetric
+"""What a source knows about a metric."""
+
+
 class LeveledCondition(NamedTuple):
     """A condition with what is known of its metric."""
 
@@ -55,23 +60,18 @@ class LeveledCondition(NamedTuple):
     level: MetricLevel
 
 
-class KnownMetric(Protocol):
-    """What a source knows about a metric."""
+def refuse_unknown(what: str, asked: Iterable[str], known: Collection[str], where: str) -> None:
+    """Raise unless all functions, variants or metrics that are asked for are known.
 
-    @property
-    def kind(self) -> str:
-        """`float` or `boolean`."""
-        ...
-
-    @property
-    def level(self) -> str | None:
-        """`episode` or `inference`; None when nothing tells."""
-        ...
-
-    @property
-    def optimize(self) -> str | None:
-        """`max` or `min`; None when nothing tells."""
-        ...
+    Raises:
+        QueryError: One is not; the hint lists those that are.
+    """
+    for name in asked:
+        if name not in known:
+            raise QueryError(
+                f"no {what} {name!r} in this {where}",
+                hint=f"known: {', '.join(sorted(known)) or 'none'}",
+            )
 
 
 def settle(condition: MetricCondition, metric: KnownMetric) -> MetricCondition:
@@ -98,11 +98,8 @@ def find_levels(
     Raises:
         QueryError: The metric was logged about both, so that a condition on it could mean either.
     """
-    conditions = [settle(condition, known[condition.name]) for condition in request.metrics]
-    return [
-        LeveledCondition(condition, find_level(connection, condition.name, known[condition.name]))
-        for condition in conditions
-    ]
+    found = [(settle(each, known[each.name]), known[each.name]) for each in request.metrics]
+    return [LeveledCondition(each, find_level(connection, each.name, metric)) for each, metric in found]
 
 
 def find_level(connection: duckdb.DuckDBPyConnection, name: str, metric: KnownMetric) -> MetricLevel:
@@ -111,15 +108,14 @@ def find_level(connection: duckdb.DuckDBPyConnection, name: str, metric: KnownMe
     Raises:
         QueryError: It was logged about both.
     """
-    n_episode, n_inference = _one_row(
-        connection,
+    ((n_episode, n_inference),) = connection.execute(
         """
         WITH target AS (SELECT target_id FROM measured WHERE metric_name = ?)
         SELECT (SELECT count(*) FROM target WHERE target_id IN (SELECT episode_id FROM step_index_of)),
                (SELECT count(*) FROM target WHERE target_id IN (SELECT inference_id FROM step_index_of))
         """,
         [name],
-    )
+    ).fetchall()
     if n_episode and n_inference:
         raise QueryError(
             f"metric {name!r} was logged on {n_episode} episodes and on {n_inference} inferences",
@@ -286,9 +282,9 @@ def left_by_reason(connection: duckdb.DuckDBPyConnection) -> list[Left]:
 
 def kept_counts(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
     """Episodes and steps that stay."""
-    n_episodes, n_steps = _one_row(
-        connection, "SELECT count(*), coalesce(sum(n_steps), 0)::BIGINT FROM fate WHERE reason IS NULL"
-    )
+    ((n_episodes, n_steps),) = connection.execute(
+        "SELECT count(*), coalesce(sum(n_steps), 0)::BIGINT FROM fate WHERE reason IS NULL"
+    ).fetchall()
     return n_episodes, n_steps
 
 
@@ -302,17 +298,10 @@ def nothing_matched(
     sql = "SELECT count(*), min(value), max(value) FROM measured WHERE metric_name = ? AND isfinite(value)"
     ranges = []
     for item in conditions:
-        n, low, high = _one_row(connection, sql, [item.condition.name])
+        ((n, low, high),) = connection.execute(sql, [item.condition.name]).fetchall()
         ranges.append(range_of(item.condition.name, item.level, n, low, high))
     ranges += metric_ranges(connection, question)
     reasons = "; ".join(f"{entry.reason}: {entry.n_episodes}" for entry in left)
     return NothingMatched(
         f"no episode is left ({reasons or 'the source has no episodes'})", hint="; ".join(ranges) or None
     )
-
-
-def _one_row(
-    connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
-) -> tuple[int, ...]:
-    (row,) = connection.execute(sql, list(parameters)).fetchall()
-    return tuple(row)

@@ -22,19 +22,11 @@ from trajkit.schema.base import JsonObject
 from trajkit.schema.content import message
 from trajkit.sources.spans.spellings import of_parts
 
-_CONTENT = (
-    "messages",
-    "input",
-    "instructions",
-    "system",
-    "contents",
-    "prompt",
-    "tools",
-    "functions",
-    "model",
+_NO_SETTINGS = (
+    *("messages", "input", "instructions", "system", "contents", "prompt", "tools", "functions", "model"),
+    *("stream", "stream_options", "extra_headers", "timeout", "model_id", "modelId", "toolConfig"),
 )
-"""Fields of a request that are not settings."""
-_NO_SETTINGS = ("stream", "stream_options", "extra_headers", "timeout", "model_id", "modelId", "toolConfig")
+"""Fields of a request that are not settings: its content, and how it was sent."""
 _LANGCHAIN = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "chat": "user"}
 _REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 """Why an answer of Anthropic's ended, in the words of OpenAI's."""
@@ -314,11 +306,7 @@ def _tools(request: Mapping[str, Any]) -> Any:
 
 
 def _settings(request: Mapping[str, Any]) -> JsonObject:
-    return {
-        name: value
-        for name, value in request.items()
-        if name not in _CONTENT and name not in _NO_SETTINGS and value is not None
-    }
+    return {name: value for name, value in request.items() if name not in _NO_SETTINGS and value is not None}
 
 
 def _finish_reason(response: Any, answer: Message | None) -> str | None:

@@ -18,6 +18,7 @@ from trajkit.sources.choose import (
     left_by_reason,
     list_steps,
     nothing_matched,
+    refuse_unknown,
 )
 from trajkit.sources.question import NO_QUESTION, Question, read_question
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
@@ -106,18 +107,9 @@ def _check_names(
             f"SELECT DISTINCT {what}_name FROM steps WHERE {what}_name IS NOT NULL"
         ).fetchall()
         known[what] = {row[0] for row in rows}
-    asked = {
-        "function": (*request.functions, *request.train_functions),
-        "variant": request.variants,
-        "metric": tuple(condition.name for condition in request.metrics),
-    }
-    for what, names in asked.items():
-        for name in names:
-            if name not in known[what]:
-                raise QueryError(
-                    f"no {what} {name!r} in this store",
-                    hint=f"known: {', '.join(sorted(known[what])) or 'none'}",
-                )
+    refuse_unknown("function", (*request.functions, *request.train_functions), known["function"], "store")
+    refuse_unknown("variant", request.variants, known["variant"], "store")
+    refuse_unknown("metric", [condition.name for condition in request.metrics], known["metric"], "store")
 
 
 def _make_tables(

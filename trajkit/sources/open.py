@@ -115,7 +115,7 @@ def open_source(
         from trajkit.sources.tensorzero.connect.database import open_database
 
         return open_database(value, access, patience_s=patience_s)
-    from trajkit.sources.tensorzero.archive.database import open_archive
+    from trajkit.sources.tensorzero.archive.dialect import open_archive
 
     return open_archive(place_of(value))
 
@@ -148,7 +148,7 @@ def export_from(
     from trajkit.sources.tensorzero.export.export import export
 
     with contextlib.closing(open_source(location, access)) as database:
-        return export(database, request, goal, on_progress=lambda progress: on_progress(*progress))
+        return export(database, request, goal, on_progress=on_progress)
 
 
 def look_at(location: Location, access: Access = Access()) -> DatabaseLook:  # noqa: B008 -- frozen

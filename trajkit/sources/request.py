@@ -158,27 +158,15 @@ class ExportRequest(Model):
         return {_OPTIONS.get(name, name): value for name, value in told.items()}
 
     @model_validator(mode="after")
-    def _check_parts(self) -> Self:
+    def _check_together(self) -> Self:
         if self.limit is not None and self.shard is not None:
             raise ValueError("--limit counts over all episodes, and --shard sees only its own: leave one out")
-        return self
-
-    @model_validator(mode="after")
-    def _check_window(self) -> Self:
         if self.since and self.until and self.since >= self.until:
             raise ValueError(
                 f"--since {self.since.isoformat()} is not before --until {self.until.isoformat()}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_order(self) -> Self:
         if self.order_by is not None and self.limit is None:
             raise ValueError("--order-by says which episodes come first for --limit, which is not given")
-        return self
-
-    @model_validator(mode="after")
-    def _check_templates(self) -> Self:
         if self.template_config is not None and self.template_variant is None:
             raise ValueError("--config says where templates are: it needs --template-variant")
         return self

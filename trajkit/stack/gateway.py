@@ -98,21 +98,6 @@ def _safe_copy(config_file: Path | None) -> Iterator[Path]:
         yield prepare_config(config_file, Path(scratch) / "config", model_url=None)
 
 
-def check_config(config_file: Path) -> None:
-    """Let the gateway read a configuration, without a database.
-
-    Raises:
-        ConfigError: The gateway refuses it; the message is its own.
-    """
-    tensorzero = _import_quietly()
-    try:
-        tensorzero.TensorZeroGateway.build_embedded(config_file=str(config_file)).close()
-    except tensorzero.BaseTensorZeroError as error:
-        # the missing database is an error only after the whole configuration was read
-        if "EmbeddedGatewaySetup" not in str(error):
-            raise _translated(str(error), config_file) from None
-
-
 async def create_schema(config_file: Path, clickhouse_url: SecretStr) -> None:
     """Create or migrate TensorZero's tables, by opening a gateway once.
 

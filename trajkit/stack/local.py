@@ -26,7 +26,6 @@ from trajkit.stack.state import LocalStack, ModelServer, read_state, state_path,
 COUNTED_TABLES = ("JsonInference", "ChatInference", "FloatMetricFeedback", "BooleanMetricFeedback")
 """Tables whose rows `status` counts."""
 
-_MODEL_SERVER = "trajkit.stack.model_server"
 _LOADING_S = 600.0
 """Large models take minutes to load; a server that cannot load its model ends at once."""
 _URL = re.compile(r"http://127\.0\.0\.1:\d+")
@@ -178,19 +177,27 @@ def _model_server(
     old = before.model_server if before else None
     if old is not None and old.process.is_running and _is_same(old, mistakes, serves):
         return old
-    if serves is not None:
-        return _served(serves, home, undo, say)
-    say(f"starting the model server (a rule player, not a language model; {mistakes:.0%} mistakes)")
+    if serves is None:
+        say(f"starting the model server (a rule player, not a language model; {mistakes:.0%} mistakes)")
+        module, words, limit_s = "trajkit.stack.model_server", ["--mistakes", str(mistakes)], 30.0
+    else:
+        say(f"starting the model server with {', '.join(serves.names)}")
+        module, words, limit_s = "trajkit", ["serve", *serves.arguments], _LOADING_S
     log = home / "model_server.log"
     process, url = processes.start_module(
-        _MODEL_SERVER,
-        ["--port", "0", "--mistakes", str(mistakes)],
+        module,
+        [*words, "--port", "0"],
         log=log,
         is_ready=lambda _: _url_in(log),
         what="the model server",
+        timeout_s=limit_s,
     )
     undo.callback(processes.end, process)
-    return ModelServer(url=url, mistakes=mistakes, process=process)
+    if serves is None:
+        return ModelServer(url=url, mistakes=mistakes, process=process)
+    return ModelServer(
+        url=url, mistakes=0.0, models=serves.names, arguments=serves.arguments, process=process
+    )
 
 
 def _is_same(server: ModelServer, mistakes: float, serves: Serves | None) -> bool:
@@ -198,25 +205,6 @@ def _is_same(server: ModelServer, mistakes: float, serves: Serves | None) -> boo
     if serves is None:
         return not server.models and server.mistakes == mistakes
     return (server.models, server.arguments) == (serves.names, serves.arguments)
-
-
-def _served(
-    serves: Serves, home: Path, undo: contextlib.ExitStack, say: Callable[[str], None]
-) -> ModelServer:
-    say(f"starting the model server with {', '.join(serves.names)}")
-    log = home / "model_server.log"
-    process, url = processes.start_module(
-        "trajkit",
-        ["serve", *serves.arguments, "--port", "0"],
-        log=log,
-        is_ready=lambda _: _url_in(log),
-        what="the model server",
-        timeout_s=_LOADING_S,
-    )
-    undo.callback(processes.end, process)
-    return ModelServer(
-        url=url, mistakes=0.0, models=serves.names, arguments=serves.arguments, process=process
-    )
 
 
 def _url_in(log: Path) -> str | None:

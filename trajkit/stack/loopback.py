@@ -118,6 +118,12 @@ class LoopbackHandler(http.server.BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1  # send head and body together
 
+    def handle_expect_100(self) -> bool:
+        """Send `100 Continue` at once: the client waits for it before it sends the body."""
+        goes_on = super().handle_expect_100()
+        self.wfile.flush()
+        return goes_on
+
     def read_body(self, most_bytes: int) -> bytes:
         """Return the body of the request; without a length it is empty.
 

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -66,35 +65,6 @@ def start(*, port: int = 0, mistakes: float = 0.2, invalid: float = 0.01, seed: 
     return ModelServer(player, port=port)
 
 
-def serve(
-    port: int = 0,
-    *,
-    mistakes: float = 0.2,
-    invalid: float = 0.01,
-    seed: int = 0,
-    on_ready: Callable[[str], object],
-) -> None:
-    """Serve until the process is told to end (SIGTERM or Ctrl-C). Call it from the main thread.
-
-    Args:
-        port: Port on loopback; 0 chooses a free one.
-        mistakes: Share of answers that are another random action, 0 to 1.
-        invalid: Share of answers that are no action, 0 to 1.
-        seed: Seed of the mistakes.
-        on_ready: Called with the address once the server accepts requests.
-    """
-    is_ending = threading.Event()
-    with (
-        told_to_end(is_ending.set),
-        start(port=port, mistakes=mistakes, invalid=invalid, seed=seed) as server,
-    ):
-        on_ready(server.url)
-        while not is_ending.wait(
-            1.0
-        ):  # in slices: Windows delivers no signal to a thread that waits for ever
-            pass
-
-
 class _Handler(LoopbackHandler):
     server: ModelServer
     server_version = "trajkit-rule-player"
@@ -138,33 +108,25 @@ class _Handler(LoopbackHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer malformed requests with JSON, too."""
         self.close_connection = True
-        self.request_version = (
-            self.protocol_version
-        )  # a line without one counts as HTTP/0.9: no headers at all
+        self.request_version = self.protocol_version  # without a version, HTTP/0.9 would send no headers
         self._refuse(Refusal(message or explain or "bad request", status=code))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until told to end; write one line with the address to stdout when ready."""
+def main() -> int:
+    """Serve until told to end (SIGTERM or Ctrl-C); write one line with the address to stdout when ready."""
     parser = argparse.ArgumentParser(prog="python -m trajkit.stack.model_server", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="port on loopback; 0 takes a free one")
     parser.add_argument("--mistakes", type=float, default=0.2, help="share of random other actions")
     parser.add_argument("--invalid", type=float, default=0.01, help="share of answers that are no action")
     parser.add_argument("--seed", type=int, default=0, help="another one makes other mistakes")
-    options = parser.parse_args(arguments)
-
-    def announce(url: str) -> None:
-        sys.stdout.write(f"rule player (not a language model) at {url}\n")
-        sys.stdout.flush()
-
+    options = parser.parse_args()
+    is_ending = threading.Event()
     try:
-        serve(
-            options.port,
-            mistakes=options.mistakes,
-            invalid=options.invalid,
-            seed=options.seed,
-            on_ready=announce,
-        )
+        with told_to_end(is_ending.set), start(**vars(options)) as server:
+            sys.stdout.write(f"rule player (not a language model) at {server.url}\n")
+            sys.stdout.flush()
+            while not is_ending.wait(1.0):  # in slices: Windows sends no signal to an endless wait
+                pass
     except (RequestError, StackError) as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -140,11 +140,8 @@ def remembered(history: Sequence[Past], now: View) -> tuple[Thing, ...]:
         known = {look: thing.after(past.action, has_moved=has_moved) for look, thing in known.items()}
         if after.carried is not None:
             known.pop(after.carried, None)
-    return tuple(thing for look, thing in known.items() if look not in _looks(now.things))
-
-
-def _looks(things: Iterable[Thing]) -> set[Look]:
-    return {thing.look for thing in things}
+    in_sight = {thing.look for thing in now.things}
+    return tuple(thing for look, thing in known.items() if look not in in_sight)
 
 
 ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")

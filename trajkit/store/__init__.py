@@ -4,7 +4,6 @@ __all__ = [
     "arrow",
     "catalog",
     "chosen",
-    "commands",
     "conditions",
     "damage",
     "dataset",

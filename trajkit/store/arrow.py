@@ -15,22 +15,11 @@ from trajkit.errors import DataError
 from trajkit.schema import Episode, Feedback, Message, Transition
 from trajkit.schema.content import Block, UnknownBlock
 from trajkit.store.layout import METRICS, TABLES, Column
+from trajkit.store.writing.part import arrow_type
 
 Row = dict[str, Any]
 """One row by column name; JSON columns as text."""
 
-_ARROW = {
-    "VARCHAR": pa.string(),
-    "JSON": pa.string(),
-    METRICS: pa.string(),
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "BOOLEAN": pa.bool_(),
-    "TIMESTAMPTZ": pa.timestamp("us", tz="UTC"),
-    "VARCHAR[]": pa.list_(pa.string()),
-    "BIGINT[]": pa.list_(pa.int64()),
-    "DOUBLE[]": pa.list_(pa.float64()),
-}
 _JSON = {
     table: frozenset(c.name for c in columns if c.sql_type == "JSON") for table, columns in TABLES.items()
 }
@@ -48,8 +37,11 @@ _M = TypeVar("_M", bound=BaseModel)
 
 def table_of(name: str, rows: Sequence[Row]) -> pa.Table:
     """Convert rows to Arrow; metrics and free-form values stay JSON text."""
-    fields = [pa.field(column.name, _ARROW[column.sql_type]) for column in TABLES[name]]
-    return pa.Table.from_pylist(list(rows), schema=pa.schema(fields))
+    types = {
+        column.name: pa.string() if column.sql_type in ("JSON", METRICS) else arrow_type(column)
+        for column in TABLES[name]
+    }
+    return pa.Table.from_pylist(list(rows), schema=pa.schema(types))
 
 
 def rows_of(episode: Episode) -> dict[str, list[Row]]:

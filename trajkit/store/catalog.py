@@ -87,10 +87,11 @@ class Catalog:
             raise RequestError(
                 f"{name!r} cannot be a tag", hint="letters, digits, _, - and ., at most 64, no sign first"
             )
-        opened = open_store(store)
+        opened, folder = open_store(store), self.folder.resolve()
+        path = opened.path.relative_to(folder) if opened.path.is_relative_to(folder) else opened.path
         new = Tagged(
             digest=opened.manifest.digest,
-            path=str(store) if is_sample(str(store)) else self._relative(opened.path),
+            path=str(store if is_sample(str(store)) else path),
             tagged_at=datetime.now(UTC),
         )
         with self._changing() as content:
@@ -158,10 +159,6 @@ class Catalog:
                 content.model_copy(update={"forgotten": tuple(sorted({*content.forgotten, *hashes}))})
             )
 
-    def _relative(self, path: Path) -> str:
-        folder = self.folder.resolve()
-        return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
-
     def _unknown(self, name: str, tags: Iterable[str]) -> RequestError:
         return RequestError(f"no store has the tag {TAG_PREFIX}{name}", hint=nearest(name, sorted(tags)))
 
@@ -177,10 +174,7 @@ class Catalog:
             ) from error
 
     def _write(self, content: _Content) -> None:
-        try:
-            write_text(self.path, content.model_dump_json(indent=2) + "\n")
-        except OSError as error:
-            raise StoreError(f"{self.path} cannot be written: {error.strerror or error}") from error
+        write_text(self.path, content.model_dump_json(indent=2) + "\n")
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[_Content]:

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
 
 import trajkit
+from trajkit._core.process.closing import Closing
 from trajkit.errors import NothingMatched, QueryError
 from trajkit.schema import Episode, Left, LineageEntry, Manifest
 from trajkit.store.arrow import Row, episode_of
@@ -86,7 +86,7 @@ def try_verb(store: Store, verb: Verb) -> None:
             connection.sql(f"SELECT {expression.sql} FROM ({wide})")
 
 
-class Chosen:
+class Chosen(Closing):
     """The episodes that a dataset's verbs choose, computed once; the connection behind it is fenced.
 
     Args:
@@ -107,12 +107,8 @@ class Chosen:
         with explaining(store, self._connection):
             self._choose()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
 
     @property
@@ -152,7 +148,8 @@ class Chosen:
         nothing = self._connection.sql(f"SELECT * FROM {table} LIMIT 0").to_arrow_reader(1)
         schema = nothing.schema
         nothing.close()
-        return pa.RecordBatchReader.from_batches(schema, self._all_rows(table))
+        rows = (each for batch in self._batches() for each in self._rows(table, batch))
+        return pa.RecordBatchReader.from_batches(schema, rows)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Return some columns of the chosen episodes, in order and at once."""
@@ -201,13 +198,7 @@ class Chosen:
             ) as writer:
                 for (part,) in parts:
                     mine = f"SEMI JOIN (SELECT episode_id FROM chosen WHERE part = {part}) USING (episode_id)"
-                    names = {table: f"(SELECT * FROM {table} {mine})" for table in TABLES}
-                    writer.add(
-                        connection,
-                        episodes=names["episodes"],
-                        steps=names["steps"],
-                        feedback=names["feedback"],
-                    )
+                    writer.add(connection, **{table: f"(SELECT * FROM {table} {mine})" for table in TABLES})
                 return writer.finish(lineage=lineage, connection=connection)
 
     def _choose(self) -> None:
@@ -240,10 +231,6 @@ class Chosen:
             f"GROUP BY n_before // {_STEPS_PER_BATCH} ORDER BY 1"
         ).fetchall()
         return [Batch(*row) for row in found]
-
-    def _all_rows(self, table: str) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches():
-            yield from self._rows(table, batch)
 
     def _rows(self, table: str, batch: Batch) -> Iterator[pa.RecordBatch]:
         source = "steps" if table == "steps_full" else table
@@ -290,18 +277,18 @@ class Chosen:
 
     def _find(self, text: str) -> tuple[int, str]:
         ask = self._connection.execute
+        found: list[tuple[int, str]]
         if found := ask("SELECT position, episode_id FROM chosen WHERE episode_id = ?", [text]).fetchall():
-            return _only(found)
+            return found[0]
         if text.isdecimal() and str(int(text)) == text and int(text) < self.n_episodes:
-            return _only(
-                ask("SELECT position, episode_id FROM chosen WHERE position = ?", [int(text)]).fetchall()
-            )
+            found = ask("SELECT position, episode_id FROM chosen WHERE position = ?", [int(text)]).fetchall()
+            return found[0]
         found = ask(
             "SELECT position, episode_id FROM chosen WHERE starts_with(episode_id, ?) ORDER BY 2 LIMIT 4",
             [text],
         ).fetchall()
         if len(found) == 1:
-            return _only(found)
+            return found[0]
         if found:
             listed = ", ".join(str(episode_id) for _, episode_id in found[:3])
             raise QueryError(
@@ -331,7 +318,3 @@ def _parsed(
     needed = sorted({"episode_id", "n_steps"}.union(*(each.names for each in expressions)))
     columns = ", ".join(f"{sql[name]} AS {quoted(column_name(name))}" for name in needed)
     return iter(expressions), f"SELECT {columns} FROM episodes"
-
-
-def _only(rows: list[tuple[int, str]]) -> tuple[int, str]:
-    return rows[0]

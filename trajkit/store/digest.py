@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from trajkit.schema import Metric, MetricLevel
+from trajkit.schema import Metric
 from trajkit.store.engine import literal, parsed
-from trajkit.store.layout import METRICS, TABLES, Column, columns, quoted
+from trajkit.store.layout import LEVELS, METRICS, TABLES, Column, columns, quoted
 
-_LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
 _NUMBERS = ("BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMPTZ")
 _SPELLED = "digested_"
 """Prefix of columns that are made only for the hash."""
@@ -118,7 +117,7 @@ def _spelling(column: Column, table: str, metrics: Sequence[Metric]) -> str:
     if column.sql_type != METRICS:
         return f"CAST(to_json({name}) AS VARCHAR)"
     present = {column.name for column in columns(table, metrics)}
-    of_level = [metric for metric in metrics if metric.level == _LEVELS[table]]
+    of_level = [metric for metric in metrics if metric.level == LEVELS[table]]
     return _metrics(of_level, name) if "metrics" in present else "CAST(NULL AS VARCHAR)"
 
 
@@ -188,7 +187,9 @@ def row_bytes(batch: pa.RecordBatch, elements: Sequence[Element]) -> pa.LargeBin
     present, numbers = heads["present"], heads["numbers"]
     texts = []
     for place, element in enumerate(elements):
-        values = _storage(batch.column(element.column))
+        values: pa.Array[Any] = batch.column(element.column)
+        if isinstance(values, pa.ExtensionArray):
+            values = values.storage
         if values.null_count == n_rows:
             continue
         present[:, place] = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else 1
@@ -209,10 +210,6 @@ def row_bytes(batch: pa.RecordBatch, elements: Sequence[Element]) -> pa.LargeBin
         null_replacement="",
     )
     return cast("pa.LargeBinaryArray", joined)
-
-
-def _storage(values: pa.Array[Any]) -> pa.Array[Any]:
-    return values.storage if isinstance(values, pa.ExtensionArray) else values
 
 
 def _int64(values: pa.Array[Any]) -> Any:

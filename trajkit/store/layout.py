@@ -111,7 +111,8 @@ TABLES = {"episodes": EPISODES, "steps": STEPS, "feedback": FEEDBACK}
 CONTENT_HASH = Column("content_hash", "VARCHAR", is_digested=False)
 """The last column of `episodes`: digest of the episode with its steps and its feedback."""
 
-_LEVEL = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
+LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
+"""The metrics that a table has a column for."""
 
 
 def quoted(name: str) -> str:
@@ -135,6 +136,6 @@ def columns(table: str, metrics: Sequence[Metric]) -> tuple[Column, ...]:
     for column in TABLES[table]:
         if column.sql_type != METRICS:
             resolved.append(column)
-        elif sql_type := metrics_type(metrics, _LEVEL[table]):
+        elif sql_type := metrics_type(metrics, LEVELS[table]):
             resolved.append(column._replace(sql_type=sql_type))
     return tuple(resolved)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajkit._core.output import notebook as html
-from trajkit.store.tally import lines_of
+from trajkit.store.tally import lines_of, tally_rows
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry
@@ -66,10 +66,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 def entry_html(entry: LineageEntry, path: Path | None) -> str:
     """Show the counts of a verb as a table: seen, left by reason, kept."""
-    rows = [("seen", entry.n_episodes_in, entry.n_steps_in)]
-    rows += [(f"left: {left.reason}", left.n_episodes, left.n_steps) for left in entry.left]
-    rows += [("kept", entry.n_episodes_out, entry.n_steps_out)]
-    lines = [(name, f"{n_episodes:,}", f"{n_steps:,}") for name, n_episodes, n_steps in rows]
+    lines = tally_rows(entry)
     lines += [(f"of them not learned: {each.reason}", "", f"{each.n_steps:,}") for each in entry.masked]
     where = "dry run: nothing was written" if path is None else str(path)
     return html.framed((html.title(entry.verb, where), html.table(("", "episodes", "steps"), lines)))

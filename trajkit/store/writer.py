@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import duckdb
@@ -27,8 +26,7 @@ from trajkit.store.engine import connect, interruptible, scan, writing
 from trajkit.store.layout import CONTENT_HASH, MANIFEST_NAME, TABLES, Column, columns, quoted
 from trajkit.store.reader import Store, copy_part
 from trajkit.store.writing.check import check
-from trajkit.store.writing.part import arrow_schema, write_part
-from trajkit.store.writing.rows import Late, Rows
+from trajkit.store.writing.part import Late, Rows, arrow_schema, write_part
 from trajkit.store.writing.spool import Spool
 
 CHECKING_MEMORY = "1GB"
@@ -84,20 +82,10 @@ class StoreWriter:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._discard()
 
-    def add(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        *,
-        episodes: str,
-        steps: str,
-        feedback: str,
-        late: Late | None = None,
-    ) -> None:
+    def add(self, connection: duckdb.DuckDBPyConnection, *, episodes: str, steps: str, feedback: str) -> None:
         """Write whole episodes as one part of each table. Thread-safe if each thread has its own cursor.
 
         Each relation is read once, sorted by DuckDB and written by columns. Sorting needs memory for one
@@ -109,14 +97,13 @@ class StoreWriter:
                 name, in any order, of types that can be cast to the layout's.
             steps: The same for the steps of these episodes, all of them.
             feedback: The same for the feedback on these episodes.
-            late: Computes some columns of the steps from those of the relation.
 
         Raises:
             StoreError: The disk is full, or the folder cannot be written.
             DataError: A column is missing, or a value does not fit its column.
         """
         with interruptible(connection):
-            self.write(self.rows(connection, episodes=episodes, steps=steps, feedback=feedback, late=late))
+            self.write(self.rows(connection, episodes=episodes, steps=steps, feedback=feedback))
 
     def rows(
         self,
@@ -127,7 +114,7 @@ class StoreWriter:
         feedback: str,
         late: Late | None = None,
     ) -> Rows:
-        """Return the rows of whole episodes for `write`. The arguments are those of `add`."""
+        """Return the rows that `add` writes, for `write`; `late` computes some columns of the steps."""
         batches = {
             "episodes": self._ordered(connection, "episodes", episodes),
             "steps": self._ordered(connection, "steps", steps, late),
@@ -368,7 +355,7 @@ def write_episodes(
         chosen = spool.metrics() if metrics is None else tuple(metrics)
         with StoreWriter(goal, kind=kind, metrics=chosen, source=source, as_of=as_of) as writer:
             for part in spool.parts(chosen):
-                writer.add(spool.connection, **part._asdict())
+                writer.add(spool.connection, **part)
             return writer.finish(lineage=lineage, connection=spool.connection)
 
 

@@ -129,9 +129,6 @@ class SourceContract:
                 copy.mkdir()
                 damaged = copy / whole.name
             damaged.write_bytes(data[: len(data) * number // _N_CUTS])
-            self._survives(str(copy if whole.is_dir() else damaged))
-
-    def _survives(self, place: str) -> None:
-        with contextlib.suppress(TrajkitError):
-            for one in self.source.read(place, Wish()):
-                assert isinstance(one, Found | Unread)
+            with contextlib.suppress(TrajkitError):
+                for one in self.source.read(str(copy if whole.is_dir() else damaged), Wish()):
+                    assert isinstance(one, Found | Unread)

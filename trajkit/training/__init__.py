@@ -1,13 +1,3 @@
 """Training jobs, on this machine or at a service."""
 
-__all__ = [
-    "hosted",
-    "job",
-    "jobs",
-    "local",
-    "origin",
-    "question",
-    "rl",
-    "runs",
-    "step",
-]
+__all__ = ["hosted", "job", "jobs", "local", "origin", "question", "rl", "runs"]

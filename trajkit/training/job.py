@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from html import escape
 from pathlib import Path
@@ -18,10 +18,46 @@ from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, Text, UtcTime
 from trajkit.schema.manifest import Sha256
 from trajkit.stack.process import Process
-from trajkit.training.estimate import Estimate
 
 if TYPE_CHECKING:
     from trajkit.curation.rows.conversion import Conversion
+
+
+class Step(NamedTuple):
+    """The progress of a training."""
+
+    n_done: int
+    """Steps of the optimizer, or iterations of play."""
+    n_total: int | None
+    """Total number of steps or iterations; None when unknown."""
+    epoch: float | None
+    """Passes over the rows; None when unknown."""
+    loss: float | None
+    """Mean loss of the learned tokens since the last report; None for a validation."""
+    eval_loss: float | None
+    """Validation loss; None where there was no validation."""
+    learning_rate: float | None
+    """Learning rate at this step; None when unknown."""
+    words: str = ""
+    """Text of a progress line; empty for its loss."""
+
+
+class Estimate(Model):
+    """What a training has to compute, and how fast this machine does that."""
+
+    flops: float
+    """Floating-point operations of the model on all training rows, without those that are computed twice."""
+    flops_per_s: float
+    """Rate of a matrix product of the model's width in the training's precision, times the processes."""
+    least_s: float
+    """Shortest expected time, in seconds."""
+    most_s: float
+    """Longest expected time, in seconds."""
+
+    @property
+    def words(self) -> str:
+        """The range, such as `2 to 5 min`."""
+        return duration(self.least_s, self.most_s)
 
 
 LOCAL, TINKER = "local", "tinker"
@@ -165,31 +201,22 @@ class TuneJob(Model, Result):
     def outcome(self) -> str:
         """The model at a service; steps, losses and price where they are known."""
         result: dict[str, Any] = self.result
-        parts = [result["model"]] if result.get("model") else []
-        if result.get("n_steps") is not None:
-            parts.append(plural(result["n_steps"], "step"))
-        if result.get("train_loss") is not None:
-            parts.append(f"loss {result['train_loss']:.3f}")
-        if result.get("eval_loss") is not None:
-            best = f" at step {result['best_step']}" if result.get("best_step") is not None else ""
-            parts.append(f"validation {result['eval_loss']:.3f}{best}")
-        if result.get("n_iterations") is not None:
-            parts.append(plural(result["n_iterations"], "iteration"))
-        if result.get("success") is not None:
-            before = (
-                f" (at first {result['first_success']:.2f})"
-                if result.get("first_success") is not None
-                else ""
-            )
-            parts.append(f"held-out success {result['success']:.2f}{before}")
-        if result.get("margin") is not None:
-            parts.append(f"margin {result['margin']:.3f}")
-        if result.get("cost_usd") is not None:
-            parts.append(f"{result['cost_usd']:,.2f} USD")
-        if result.get("seconds") is not None:
-            planned = f" (planned {self.estimate.words})" if self.estimate is not None else ""
-            parts.append(f"took {duration(result['seconds'])}{planned}")
-        return "  ".join(parts)
+        best, first = result.get("best_step"), result.get("first_success")
+        at = "" if best is None else f" at step {best}"
+        before = "" if first is None else f" (at first {first:.2f})"
+        planned = "" if self.estimate is None else f" (planned {self.estimate.words})"
+        told: dict[str, Callable[[Any], str]] = {
+            "n_steps": lambda n: plural(n, "step"),
+            "train_loss": lambda loss: f"loss {loss:.3f}",
+            "eval_loss": lambda loss: f"validation {loss:.3f}{at}",
+            "n_iterations": lambda n: plural(n, "iteration"),
+            "success": lambda share: f"held-out success {share:.2f}{before}",
+            "margin": lambda margin: f"margin {margin:.3f}",
+            "cost_usd": lambda cost: f"{cost:,.2f} USD",
+            "seconds": lambda seconds: f"took {duration(seconds)}{planned}",
+        }
+        parts = [tell(result[name]) for name, tell in told.items() if result.get(name) is not None]
+        return "  ".join(([result["model"]] if result.get("model") else []) + parts)
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as `job.json` stores it."""

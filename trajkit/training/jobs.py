@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from typing import Any
 
 from trajkit.errors import RequestError
-from trajkit.training.job import TuneJob
+from trajkit.training.job import Step, TuneJob
 from trajkit.training.runs import Runs
-from trajkit.training.step import Step
 
 
 def start(
@@ -30,14 +31,11 @@ def start(
         RequestError: A service may have the job already without listing it.
         ServiceError: The service refused, or cannot be reached.
     """
-    if _is_local(runs, job_id):
-        from trajkit.training.local.running import launch
-
-        return launch.start(runs, job_id)
-    from trajkit.training.hosted import launch as hosted
+    if runs.load(job_id).is_here:
+        return _do("start", runs, job_id)
     from trajkit.training.hosted.creation import Telling
 
-    return hosted.start(runs, job_id, telling=Telling(on_progress, on_message))
+    return _do("start", runs, job_id, telling=Telling(on_progress, on_message))
 
 
 def follow(
@@ -61,13 +59,7 @@ def follow(
         TimeoutError: It has not ended by then.
         ServiceError: The service refused.
     """
-    if _is_local(runs, job_id):
-        from trajkit.training.local.running import launch
-
-        return launch.follow(runs, job_id, on_step=on_step, on_message=on_message, timeout_s=timeout_s)
-    from trajkit.training.hosted import launch as hosted
-
-    return hosted.follow(runs, job_id, on_step=on_step, on_message=on_message, timeout_s=timeout_s)
+    return _do("follow", runs, job_id, on_step=on_step, on_message=on_message, timeout_s=timeout_s)
 
 
 def cancel(runs: Runs, job_id: str) -> TuneJob:
@@ -77,13 +69,7 @@ def cancel(runs: Runs, job_id: str) -> TuneJob:
         RequestError: It has already ended.
         ServiceError: The service refused.
     """
-    if _is_local(runs, job_id):
-        from trajkit.training.local.running import launch
-
-        return launch.cancel(runs, job_id)
-    from trajkit.training.hosted import launch as hosted
-
-    return hosted.cancel(runs, job_id)
+    return _do("cancel", runs, job_id)
 
 
 def pause(runs: Runs, job_id: str) -> TuneJob:
@@ -93,14 +79,12 @@ def pause(runs: Runs, job_id: str) -> TuneJob:
         RequestError: It runs on this machine, or its service cannot pause jobs.
         ServiceError: The service refused.
     """
-    if _is_local(runs, job_id):
+    if runs.load(job_id).is_here:
         raise RequestError(
             f"job {job_id} runs on this machine, where jobs cannot be paused",
             hint="`trajkit jobs cancel` ends it, and `trajkit jobs resume` resumes from its last checkpoint",
         )
-    from trajkit.training.hosted import launch as hosted
-
-    return hosted.pause(runs, job_id)
+    return _do("pause", runs, job_id)
 
 
 def resume(
@@ -123,14 +107,11 @@ def resume(
             without listing it, and `again` is not given.
         ServiceError: The service refused.
     """
-    if _is_local(runs, job_id):
-        from trajkit.training.local.running import launch
-
-        return launch.start(runs, job_id)
-    from trajkit.training.hosted import launch as hosted
+    if runs.load(job_id).is_here:
+        return _do("start", runs, job_id)
     from trajkit.training.hosted.creation import Telling
 
-    return hosted.resume(runs, job_id, telling=Telling(message=on_message), again=again)
+    return _do("resume", runs, job_id, telling=Telling(message=on_message), again=again)
 
 
 def refreshed(runs: Runs, job_id: str) -> TuneJob:
@@ -139,14 +120,12 @@ def refreshed(runs: Runs, job_id: str) -> TuneJob:
     Raises:
         ServiceError: The service refused, or cannot be reached.
     """
-    if _is_local(runs, job_id):
-        from trajkit.training.local.running import launch
-
-        return launch.refreshed(runs, job_id)
-    from trajkit.training.hosted import launch as hosted
-
-    return hosted.refreshed(runs, job_id)
+    return _do("refreshed", runs, job_id)
 
 
-def _is_local(runs: Runs, job_id: str) -> bool:
-    return runs.load(job_id).is_here
+def _do(verb: str, runs: Runs, job_id: str, **options: Any) -> TuneJob:
+    """Call a function of the module that carries out the job, which is imported on demand."""
+    place = "local.running" if runs.load(job_id).is_here else "hosted"
+    launch = importlib.import_module(f"trajkit.training.{place}.launch")
+    job: TuneJob = getattr(launch, verb)(runs, job_id, **options)
+    return job

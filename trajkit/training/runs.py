@@ -33,9 +33,10 @@ class Runs:
         """Return the folder of a job."""
         return self.folder / job_id
 
-    def save(self, job: TuneJob) -> None:
-        """Write the record of a job."""
+    def save(self, job: TuneJob) -> TuneJob:
+        """Write the record of a job, and return the job."""
         write_text(self.path(job.job_id) / JOB_FILE, job.model_dump_json(indent=2) + "\n")
+        return job
 
     def load(self, job_id: str) -> TuneJob:
         """Return a job by its name.

@@ -1,16 +1,28 @@
-"""Return one episode for the page: facts, steps with shortened texts, other attempts, and full texts."""
+"""Return one episode for the page: facts, steps with shortened texts, other attempts, and full texts.
+
+It is read from its store on demand.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
 
-from trajkit.errors import NothingMatched, RequestError
-from trajkit.store.engine import literal
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trajkit._core.address import place_of, readable
+from trajkit.errors import NothingMatched, RequestError, StoreError
+from trajkit.store.engine import literal, scan
+from trajkit.store.layout import TABLES, quoted
+from trajkit.store.query import explaining
+from trajkit.store.view import columns_of
 from trajkit.viewer.filter import Words, one, refuse_others, whole
+from trajkit.viewer.index import Shelved
 from trajkit.viewer.listing import rows
-from trajkit.viewer.reading import Kept, feedback_of, own_row, prompt_of, steps_of
 from trajkit.viewer.shelf import Shelf, TextKey
 
 PIECE = 200_000
@@ -67,6 +79,35 @@ LONGEST = 20_000
 """Characters of a text that are sent with its step."""
 _MAIN = {"text": "text", "thought": "text", "tool_call": "arguments", "tool_result": "result"}
 """The field with the readable text of a block, by the block's type."""
+_ROWS_AT_ONCE = 64
+_BYTES_AT_ONCE = 64_000_000
+_JSON = {
+    table: frozenset(column.name for column in columns if column.sql_type == "JSON")
+    for table, columns in TABLES.items()
+}
+
+
+class Kept(NamedTuple):
+    """The place of an episode in its store."""
+
+    shelved: Shelved
+    """The store."""
+    episode_id: str
+    """Id of the episode."""
+    n_steps: int
+    """Number of steps."""
+    part: str | None
+    """The file with its steps; None when it has no steps."""
+
+
+class PromptMessage(NamedTuple):
+    """A message of a prompt, with its place in the store."""
+
+    message: dict[str, Any]
+    step: int
+    """The step whose row holds it."""
+    path: str
+    """Its place in that row."""
 
 
 def episode(shelf: Shelf, words: Words) -> dict[str, Any]:
@@ -84,7 +125,7 @@ def episode(shelf: Shelf, words: Words) -> dict[str, Any]:
     if offset == 0:
         found |= _head(shelf, kept, found, budget)
     steps: list[dict[str, Any]] = []
-    for row in steps_of(kept, COLUMNS, offset, offset + limit - 1):
+    for row in _steps_of(kept, COLUMNS, offset, offset + limit - 1):
         if steps and budget.is_spent:
             break
         steps.append(shown(row, budget))
@@ -103,7 +144,7 @@ def messages(shelf: Shelf, words: Words) -> dict[str, Any]:
     refuse_others(words, ("store", "id", "step", "offset", "limit"))
     kept = _kept(shelf, words)
     offset, limit = whole(words, "offset", 0), whole(words, "limit", _MOST_MESSAGES, most=_MOST_MESSAGES)
-    prompt = prompt_of(kept, _step(kept, words))
+    prompt = _prompt_of(kept, _step(kept, words))
     if prompt is None:
         return {"messages": None, "n_messages": None, "offset": offset, "next": None}
     budget = Budget(_MOST_CHARACTERS)
@@ -141,8 +182,8 @@ def text(shelf: Shelf, words: Words) -> dict[str, Any]:
 
 def _head(shelf: Shelf, kept: Kept, row: dict[str, Any], budget: Budget) -> dict[str, Any]:
     """Return the facts that only the first answer has."""
-    own = own_row(kept, _OWN)
-    feedback = feedback_of(kept, _MOST_FEEDBACK)
+    own = _own_row(kept, _OWN)
+    feedback = _feedback_of(kept, _MOST_FEEDBACK)
     for place, item in enumerate(feedback):
         item["value"] = value_cut(item["value"], step=None, path=f"feedback/{place}/value", budget=budget)
     return {
@@ -155,7 +196,7 @@ def _head(shelf: Shelf, kept: Kept, row: dict[str, Any], budget: Budget) -> dict
 
 def _outline(kept: Kept) -> dict[str, Any]:
     """Return the values of all steps for the curve."""
-    found = list(steps_of(kept, ("reward", "action_valid", "loss_weight"), 0, _MOST_OUTLINED - 1))
+    found = list(_steps_of(kept, ("reward", "action_valid", "loss_weight"), 0, _MOST_OUTLINED - 1))
     return {
         "rewards": [row["reward"] for row in found],
         "valid": [row["action_valid"] for row in found],
@@ -179,11 +220,11 @@ def _whole_text(kept: Kept, key: TextKey) -> str:
     name, *rest = key.path.split("/")
     row: dict[str, Any] = {}
     if key.step is not None and name in COLUMNS:
-        (row,) = steps_of(kept, (name,), key.step, key.step)
+        (row,) = _steps_of(kept, (name,), key.step, key.step)
     elif key.step is None and name == "feedback":
-        row = {name: feedback_of(kept, _MOST_FEEDBACK)}
+        row = {name: _feedback_of(kept, _MOST_FEEDBACK)}
     elif key.step is None and name in _OWN:
-        row = own_row(kept, (name,))
+        row = _own_row(kept, (name,))
     try:
         return text_of(found_at(row, [name, *rest]))
     except LookupError as error:
@@ -265,14 +306,7 @@ class Budget:
 
 
 def message_cut(message: dict[str, Any], *, step: int, path: str, budget: Budget) -> dict[str, Any]:
-    """Return a message for the page, with long blocks shortened.
-
-    Args:
-        message: The message in the store's form.
-        step: The step whose row holds it.
-        path: Its place in that row.
-        budget: Characters that the answer may still hold; blocks beyond it are counted in `n_blocks_left`.
-    """
+    """Return a message for the page, with long blocks shortened, and those beyond the budget counted."""
     blocks: list[dict[str, Any]] = []
     content = message["content"]
     for place, block in enumerate(content):
@@ -283,14 +317,7 @@ def message_cut(message: dict[str, Any], *, step: int, path: str, budget: Budget
 
 
 def value_cut(value: Any, *, step: int | None, path: str, budget: Budget) -> Any:
-    """Return any other value: whole, or the beginning of its text and the place of the rest.
-
-    Args:
-        value: A JSON value.
-        step: The step whose row holds it; None for a value of the episode.
-        path: Its place in that row.
-        budget: Characters that the answer may still hold.
-    """
+    """Return any other value: whole, or the beginning of its text and the place of the rest."""
     if value is None or isinstance(value, bool | int | float):
         return value
     text = text_of(value)
@@ -336,3 +363,84 @@ def _block_cut(block: dict[str, Any], *, step: int, path: str, budget: Budget) -
 
 def _cut(text: str, step: int | None, path: str) -> dict[str, Any]:
     return {"step": step, "path": path, "n_characters": len(text), "next": LONGEST}
+
+
+def _steps_of(kept: Kept, names: Sequence[str], first: int, last: int) -> Iterator[dict[str, Any]]:
+    """Yield some columns of the steps from `first` to `last`, in batches of bounded size; JSON as values."""
+    if kept.part is None:
+        return
+    at_once = _steps_at_once(kept.part)
+    source = scan([path for path in kept.shelved.store.parts("steps") if str(path) == kept.part])
+    for begin in range(first, min(last, kept.n_steps - 1) + 1, at_once):
+        condition = f"step_index BETWEEN {begin} AND {min(last, begin + at_once - 1)}"
+        yield from _rows(kept, "steps", names, condition, source=source)
+
+
+def _own_row(kept: Kept, names: Sequence[str]) -> dict[str, Any]:
+    """Return some columns of an episode."""
+    (row,) = _rows(kept, "episodes", names, "true")
+    return row
+
+
+def _feedback_of(kept: Kept, limit: int) -> list[dict[str, Any]]:
+    """Return the feedback on an episode, the oldest first."""
+    names = ("feedback_id", "inference_id", "kind", "metric_name", "value", "tags", "created_at")
+    return list(_rows(kept, "feedback", names, "true", rest=f"ORDER BY feedback_id LIMIT {limit}"))
+
+
+def _prompt_of(kept: Kept, step: int) -> list[PromptMessage] | None:
+    """Return every message that the model saw at a step; None when the prompt is unknown."""
+    prompt: list[PromptMessage] = []
+    is_known = False
+    names = ("step_index", "n_prompt_kept", "messages", "completion")
+    for row in _steps_of(kept, names, _beginning(kept, step), step):
+        index, new = row["step_index"], row["messages"]
+        is_known = new is not None
+        said = [PromptMessage(message, index, f"messages/{place}") for place, message in enumerate(new or ())]
+        prompt = prompt[: row["n_prompt_kept"]] + said
+        if index < step and row["completion"] is not None:
+            prompt.append(PromptMessage(row["completion"], index, "completion"))
+    return prompt if is_known else None
+
+
+def _beginning(kept: Kept, step: int) -> int:
+    """Return the last step up to this one whose prompt is stored whole."""
+    found = _steps_of(kept, ("step_index", "n_prompt_kept"), 0, step)
+    return max((row["step_index"] for row in found if row["n_prompt_kept"] == 0), default=0)
+
+
+@functools.lru_cache(maxsize=256)
+def _steps_at_once(part: str) -> int:
+    """Return the number of steps of a part to read at a time, from their mean size."""
+    try:
+        metadata = pq.read_metadata(readable(place_of(part)))
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{part} could not be read: {error}") from error
+    n_bytes = sum(metadata.row_group(place).total_byte_size for place in range(metadata.num_row_groups))
+    return max(1, _BYTES_AT_ONCE * metadata.num_rows // max(1, n_bytes))
+
+
+def _rows(
+    kept: Kept, table: str, names: Sequence[str], condition: str, *, source: str = "", rest: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Yield rows in the order of the file, which is the order of the steps."""
+    store = kept.shelved.store
+    known = {column.name for column in columns_of(store, table)}
+    listed = ", ".join(quoted(name) for name in names if name in known)
+    with explaining(store), kept.shelved.connection.cursor() as cursor:
+        reader = cursor.sql(
+            f"SELECT {listed} FROM {source or table} WHERE episode_id = {literal(kept.episode_id)} "
+            f"AND {condition} {rest}"
+        ).to_arrow_reader(_ROWS_AT_ONCE)
+        try:
+            for batch in reader:
+                for row in batch.to_pylist():
+                    yield {name: _value(table, name, value) for name, value in row.items()}
+        finally:
+            reader.close()
+
+
+def _value(table: str, name: str, value: Any) -> Any:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%dT%H:%M:%S.%f}Z"
+    return json.loads(value) if name in _JSON[table] and isinstance(value, str) else value

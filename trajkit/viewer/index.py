@@ -96,6 +96,9 @@ class Index:
             f"lower(concat_ws(chr(10), {', '.join(_TEXTS)})) AS haystack FROM raw ORDER BY {_ORDER}"
         )
         self._connection.execute("DROP TABLE raw")
+        hidden = {"n", "part", "haystack", *(metric.column for metric in self.metrics)}
+        self.shown = [name for name, *_ in self.ask("DESCRIBE rows") if name not in hidden]
+        """Columns of a row of the list, without its metrics."""
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
 

@@ -12,32 +12,6 @@ from trajkit.viewer.shelf import Shelf
 MOST_ROWS = 500
 """Most rows of a page of the list."""
 _MOST_VALUES = 200
-ORDERING = ("sort", "descending", "offset", "limit")
-"""Parameters for order and range, which do not filter."""
-_SHOWN = (
-    "store",
-    "id",
-    "split",
-    "env",
-    "task",
-    "seed",
-    "purpose",
-    "variant",
-    "function",
-    "model",
-    "outcome",
-    "n_steps",
-    "reward",
-    "n_invalid",
-    "n_masked",
-    "n_input_tokens",
-    "n_output_tokens",
-    "cost_usd",
-    "latency_s",
-    "started_at",
-    "mission",
-    "first",
-)
 
 
 def episodes(shelf: Shelf, words: Words) -> dict[str, Any]:
@@ -47,9 +21,7 @@ def episodes(shelf: Shelf, words: Words) -> dict[str, Any]:
         QueryError: A parameter is unknown, or `where` is not a condition.
         RequestError: A value is invalid.
     """
-    chosen = read_filter(
-        {word: values for word, values in words.items() if word not in ORDERING}, shelf.index
-    )
+    chosen = read_filter(words, shelf.index)
     offset, limit = whole(words, "offset", 0), whole(words, "limit", 100, most=MOST_ROWS)
     sorting = order(words, shelf.index)
     with shelf.index.held():
@@ -74,7 +46,7 @@ def _page(index: Index, condition: str, sorting: str, cut: str) -> list[dict[str
 
 def rows(index: Index, condition: str, rest: str = "") -> list[dict[str, Any]]:
     """Return rows of the list in the page's form."""
-    names = ", ".join([*map(quoted, _SHOWN), *(metric.column for metric in index.metrics)])
+    names = ", ".join([*map(quoted, index.shown), *(metric.column for metric in index.metrics)])
     return [_row(index, values) for values in index.ask(f"SELECT {names} FROM rows WHERE {condition} {rest}")]
 
 
@@ -91,10 +63,10 @@ def facets(shelf: Shelf, chosen: Filter) -> dict[str, list[dict[str, Any]]]:
 
 
 def _row(index: Index, values: tuple[Any, ...]) -> dict[str, Any]:
-    row: dict[str, Any] = dict(zip(_SHOWN, values, strict=False))
+    row: dict[str, Any] = dict(zip(index.shown, values, strict=False))
     row["tokens"] = {"input": row.pop("n_input_tokens"), "output": row.pop("n_output_tokens")}
     row["metrics"] = {
         metric.name: bool(value) if metric.is_boolean and value is not None else value
-        for metric, value in zip(index.metrics, values[len(_SHOWN) :], strict=True)
+        for metric, value in zip(index.metrics, values[len(index.shown) :], strict=True)
     }
     return row

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from http import HTTPStatus
+from importlib import resources
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from trajkit.errors import NothingMatched, RequestError, TrajkitError
 from trajkit.stack.loopback import HOST, LoopbackHandler, LoopbackServer
-from trajkit.viewer.about import stores
-from trajkit.viewer.charts import charts
+from trajkit.viewer.about import charts, stores
 from trajkit.viewer.episode import episode, messages, text
 from trajkit.viewer.filter import Words
 from trajkit.viewer.listing import episodes
-from trajkit.viewer.page_files import page_files
 from trajkit.viewer.shelf import Shelf
 
 _API: dict[str, Callable[[Shelf, Words], dict[str, Any]]] = {
@@ -27,6 +26,11 @@ _API: dict[str, Callable[[Shelf, Words], dict[str, Any]]] = {
     "/api/charts": charts,
 }
 _MOST_WORDS = 1000
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+}
 
 
 class Answer(NamedTuple):
@@ -35,6 +39,15 @@ class Answer(NamedTuple):
     status: int
     media_type: str
     body: bytes
+
+
+def page_files() -> dict[str, Answer]:
+    """Return all files of the page by name. The server sends no other file, whatever a request names."""
+    return {
+        each.name: Answer(200, _TYPES[kind], each.read_bytes())
+        for each in (resources.files("trajkit.viewer") / "page").iterdir()
+        if (kind := each.name.rpartition(".")[2]) in _TYPES
+    }
 
 
 def answer(shelf: Shelf, path: str, query: str) -> Answer:
@@ -51,7 +64,7 @@ def answer(shelf: Shelf, path: str, query: str) -> Answer:
     found = page_files().get(name) if path == "/" or path.startswith("/page/") else None
     if found is None or (name == "index.html") != (path == "/"):
         return refused(404, f"there is no page {path[:200]}")
-    return Answer(200, found.media_type, found.content)
+    return found
 
 
 def refused(status: int, message: str, hint: str | None = None) -> Answer:

@@ -23,7 +23,7 @@ from trajkit.store.conditions.nameable import Names, column_name
 from trajkit.store.engine import TimeLimit, scan
 from trajkit.store.layout import quoted
 from trajkit.store.query import explaining, fenced
-from trajkit.store.reader import Store, open_store
+from trajkit.store.reader import open_store
 from trajkit.viewer.filter import Filter
 from trajkit.viewer.index import LIMIT_S, Index, Shelved
 
@@ -62,7 +62,7 @@ class Shelf(Closing):
         names = _names([store.path for store in stores])
         with contextlib.ExitStack() as opened:
             self.stores: tuple[Shelved, ...] = tuple(
-                _shelved(number, name, store, opened)
+                Shelved(number, name, store, opened.enter_context(fenced(store)))
                 for number, (name, store) in enumerate(zip(names, stores, strict=True))
             )
             self.index = Index(self.stores)
@@ -114,12 +114,6 @@ class Shelf(Closing):
             one.connection.interrupt()
         self._reading.join()
         self._opened.close()
-
-
-def _shelved(number: int, name: str, store: Store, opened: contextlib.ExitStack) -> Shelved:
-    connection = fenced(store)
-    opened.callback(connection.close)
-    return Shelved(number, name, store, connection)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -19,7 +19,7 @@ from trajkit.viewer.about import funnel, stores
 from trajkit.viewer.episode import episode
 from trajkit.viewer.filter import Filter
 from trajkit.viewer.listing import rows
-from trajkit.viewer.page_files import page_files
+from trajkit.viewer.server import page_files
 from trajkit.viewer.shelf import Shelf
 
 LIMIT = 200
@@ -94,7 +94,7 @@ def write_snapshot(shelf: Shelf, goal: Path, *, where: str | None = None, limit:
     }
     episodes = ",".join(f"{_json(f'{store}/{name}')}:{text}" for (store, name), text in taken.items())
     data = f'{_json(head)[:-1]},"episode":{{{episodes}}}}}'
-    files = {name: found.content.decode() for name, found in page_files().items()}
+    files = {name: found.body.decode() for name, found in page_files().items()}
     write_text(goal, one_page(files, data))
     return Snapshot(goal, len(taken), n_chosen, goal.stat().st_size, note)
 

@@ -27,9 +27,8 @@ steps:
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def write() -> Callable[[str], str]:
     """Write a recipe, and name its file."""
-    monkeypatch.chdir(tmp_path)
 
     def write(text: str) -> str:
         Path("recipe.yaml").write_text(text, encoding="utf-8")

@@ -43,14 +43,13 @@ def _digest(store: str) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(folder: Path) -> Iterator[Path]:
     """An empty working folder, whose services are stopped in the end."""
-    monkeypatch.chdir(tmp_path)
     Path("trajkit.toml").touch()
     try:
-        yield tmp_path
+        yield folder
     finally:
-        stop_stack(folder=tmp_path)
+        stop_stack(folder=folder)
 
 
 @pytest.mark.full

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -105,10 +104,7 @@ def test_recipes_that_come_with_trajkit_have_names() -> None:
         assert load(name).recipe.name == name
 
 
-def test_a_name_that_there_is_not_lists_those_that_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_name_that_there_is_not_lists_those_that_are() -> None:
     with pytest.raises(TrajkitError) as caught:
         load("babyai_local_stf")
     assert caught.value.hint is not None

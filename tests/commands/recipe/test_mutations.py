@@ -79,9 +79,8 @@ def written(document: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize("recipe", daily(RECIPES, 3), ids=lambda path: path.stem)
 def test_a_mangled_recipe_has_a_plan_or_an_error(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     for name in ("babyai", "babyai_tools"):
         shutil.copytree(recipe.parent / name, tmp_path / name)
     text = recipe.read_text("utf-8")

@@ -30,10 +30,7 @@ SMALL = {
 
 
 @pytest.mark.full
-def test_an_expert_teaches_a_model_that_is_measured_on_other_worlds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_expert_teaches_a_model_that_is_measured_on_other_worlds() -> None:
     text = RECIPE.read_text(encoding="utf-8")
     text = text.replace("env_id: textworld\n", f"env_id: textworld\n    env_set: [{EASY}]\n")
     Path("small.yaml").write_text(text, encoding="utf-8")

@@ -15,8 +15,11 @@ from tests.store.written import write_once
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import Dataset, open_dataset
 
+DatasetOf = Callable[..., Dataset]
+Judged = Callable[[Path], list[dict[str, Any]]]
 
-def make_step(step_index: int = 0, *, say: str | None = None, **fields: Any) -> Transition:
+
+def step(step_index: int = 0, *, say: str | None = None, **fields: Any) -> Transition:
     default = {
         "messages": (message("system", "Play."), message("user", say or f"turn {step_index}")),
         "completion": message("assistant", f"answer {step_index}"),
@@ -24,23 +27,13 @@ def make_step(step_index: int = 0, *, say: str | None = None, **fields: Any) -> 
     return Transition(step_index=step_index, **{**default, **fields})
 
 
-def make_episode(name: str = "ep-0", *, n_steps: int = 2, **fields: Any) -> Episode:
-    default = {"source": "test", "purpose": "train", "steps": tuple(make_step(i) for i in range(n_steps))}
+def episode(name: str = "ep-0", *, n_steps: int = 2, **fields: Any) -> Episode:
+    default = {"source": "test", "purpose": "train", "steps": tuple(step(i) for i in range(n_steps))}
     return Episode(episode_id=name, **{**default, **fields})
 
 
-@pytest.fixture(scope="session")
-def step() -> Callable[..., Transition]:
-    return make_step
-
-
-@pytest.fixture(scope="session")
-def episode() -> Callable[..., Episode]:
-    return make_episode
-
-
 @pytest.fixture
-def dataset_of(tmp_path: Path) -> Callable[..., Dataset]:
+def dataset_of(tmp_path: Path) -> DatasetOf:
     """Write episodes as a store and open it."""
 
     def write(*episodes: Episode, name: str = "store") -> Dataset:
@@ -138,7 +131,7 @@ def _judge_calls(messages: list[dict[str, Any]]) -> None:
 
 
 @pytest.fixture(scope="session")
-def judged() -> Callable[[Path], list[dict[str, Any]]]:
+def judged() -> Judged:
     """The rows of a file that the service would take."""
 
     def read(path: Path) -> list[dict[str, Any]]:

@@ -15,7 +15,6 @@ PAGE = (Path(__file__).parents[3] / "docs" / "convert.md").read_text(encoding="u
 
 def convert() -> click.Command:
     command = cli.get_command(click.Context(cli), "convert")
-    assert command is not None
     return command
 
 

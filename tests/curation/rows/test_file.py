@@ -5,37 +5,30 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.curation.rows.conftest import DatasetOf, Judged, episode, step
+from tests.formats.exchange import say
 from tests.matrix import examples
 from trajkit.curation.rows.file import convert
 from trajkit.curation.rows.tally import counted
 from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
 from trajkit.formats.openai import OPENAI_SFT
 from trajkit.schema import Episode, Message, Transition, message
-from trajkit.store.dataset import Dataset, open_dataset
+from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes
 
 PAIRS = Path(__file__).parent / "pairs"
 SFT = "openai-sft"
 
-DatasetOf = Callable[..., Dataset]
-Judged = Callable[[Path], list[dict[str, Any]]]
-
-
-def said(role: str, *blocks: dict[str, Any]) -> Message:
-    return Message.model_validate({"role": role, "content": blocks})
-
 
 def thinking(text: str = "go") -> Message:
-    return said("assistant", {"type": "thought", "text": "hm"}, {"type": "text", "text": text})
+    return say("assistant", {"type": "thought", "text": "hm"}, text)
 
 
 def left_over(folder: Path) -> list[str]:
@@ -56,7 +49,7 @@ def test_each_episode_of_the_pairs_gives_its_lines_byte_for_byte(
     assert len(judged(goal)) == made.n_rows
 
 
-def test_the_summary_says_what_the_file_is(tmp_path: Path, dataset_of: DatasetOf, episode: Any) -> None:
+def test_the_summary_says_what_the_file_is(tmp_path: Path, dataset_of: DatasetOf) -> None:
     dataset = dataset_of(*(episode(f"ep-{i}", n_steps=3) for i in range(5)))
     made = convert(dataset, tmp_path / "train.jsonl", to=SFT)
     data = made.path.read_bytes()
@@ -67,7 +60,7 @@ def test_the_summary_says_what_the_file_is(tmp_path: Path, dataset_of: DatasetOf
 
 
 def test_lines_come_by_episode_id_and_step_whatever_the_parts(
-    tmp_path: Path, dataset_of: DatasetOf, step: Any, episode: Any, judged: Judged
+    tmp_path: Path, dataset_of: DatasetOf, judged: Judged
 ) -> None:
     names = [f"ep-{(i * 37) % 31:03}" for i in range(31)]
     episodes = [
@@ -82,7 +75,7 @@ def test_lines_come_by_episode_id_and_step_whatever_the_parts(
 
 
 def test_prompts_of_a_long_conversation_are_whole(
-    tmp_path: Path, dataset_of: DatasetOf, step: Any, episode: Any, judged: Judged
+    tmp_path: Path, dataset_of: DatasetOf, judged: Judged
 ) -> None:
     steps = [step(0)]
     for i in range(1, 40):
@@ -95,31 +88,27 @@ def test_prompts_of_a_long_conversation_are_whole(
     assert len(last) == 1 + 2 * 40
 
 
-def test_a_filter_chooses_the_episodes(tmp_path: Path, dataset_of: DatasetOf, episode: Any) -> None:
+def test_a_filter_chooses_the_episodes(tmp_path: Path, dataset_of: DatasetOf) -> None:
     dataset = dataset_of(*(episode(f"ep-{i}", metrics={"episode_return": i / 10}) for i in range(10)))
     made = convert(dataset.where("episode_return >= 0.7"), tmp_path / "train.jsonl", to=SFT)
     assert (made.n_episodes, made.n_rows) == (3, 6)
 
 
-def test_steps_with_no_weight_are_counted_by_reason(
-    tmp_path: Path, dataset_of: DatasetOf, step: Any, episode: Any
-) -> None:
+def test_steps_with_no_weight_are_counted_by_reason(tmp_path: Path, dataset_of: DatasetOf) -> None:
     steps = (
         step(0),
         step(1, loss_weight=0, mask_reason="not selected"),
         step(2, loss_weight=0, mask_reason="not selected"),
         step(3, loss_weight=0),
         step(4, loss_weight=-1.5),
-        step(5, completion=said("assistant", {"type": "thought", "text": "hm"})),
+        step(5, completion=say("assistant", {"type": "thought", "text": "hm"})),
     )
     made = convert(dataset_of(episode(steps=steps)), tmp_path / "train.jsonl", to=SFT)
     assert made.left == {"empty answer": 1, "negative weight": 1, "not selected": 2, "weight 0": 1}
     assert made.n_rows + sum(made.left.values()) == made.n_steps
 
 
-def test_evaluation_episodes_are_refused_with_the_way_out(
-    tmp_path: Path, dataset_of: DatasetOf, episode: Any
-) -> None:
+def test_evaluation_episodes_are_refused_with_the_way_out(tmp_path: Path, dataset_of: DatasetOf) -> None:
     dataset = dataset_of(
         *(episode(f"ep-{i}", purpose="eval" if i < 3 else ("train", "unknown")[i % 2]) for i in range(9))
     )
@@ -131,8 +120,8 @@ def test_evaluation_episodes_are_refused_with_the_way_out(
     assert convert(dataset.where("purpose <> 'eval'"), goal, to=SFT).n_episodes == 6
 
 
-def test_evaluation_episodes_train_only_when_asked_and_that_is_said(
-    tmp_path: Path, dataset_of: DatasetOf, episode: Any
+def test_evaluation_episodes_train_only_when_asked_and_that_is_say(
+    tmp_path: Path, dataset_of: DatasetOf
 ) -> None:
     dataset = dataset_of(*(episode(f"ep-{i}", purpose="eval") for i in range(6)))
     made = convert(dataset, tmp_path / "train.jsonl", to=SFT, include_eval=True)
@@ -140,18 +129,14 @@ def test_evaluation_episodes_train_only_when_asked_and_that_is_said(
     assert made.warnings == ("training takes in 6 evaluation episodes: what they measure is void",)
 
 
-def test_what_the_format_cannot_carry_is_counted(
-    tmp_path: Path, dataset_of: DatasetOf, step: Any, episode: Any
-) -> None:
+def test_what_the_format_cannot_carry_is_counted(tmp_path: Path, dataset_of: DatasetOf) -> None:
     steps = (step(0, completion=thinking()), step(1), step(2, completion=thinking(), loss_weight=0.25))
     made = convert(dataset_of(episode(steps=steps)), tmp_path / "train.jsonl", to=SFT)
     assert made.losses == {"partial weight": 1, "thought": 2}
     assert made.n_rows == 3
 
 
-def test_strict_fails_on_a_loss_and_names_the_first(
-    tmp_path: Path, dataset_of: DatasetOf, step: Any, episode: Any
-) -> None:
+def test_strict_fails_on_a_loss_and_names_the_first(tmp_path: Path, dataset_of: DatasetOf) -> None:
     dataset = dataset_of(episode("ep-0"), episode("ep-1", steps=(step(0), step(1, completion=thinking()))))
     with pytest.raises(
         DataError, match=r"cannot carry 1 thought; .* episode ep-1 step 1: messages.2.content.0"
@@ -161,7 +146,7 @@ def test_strict_fails_on_a_loss_and_names_the_first(
 
 
 def test_rows_that_would_be_refused_are_named_with_episode_and_step(
-    tmp_path: Path, dataset_of: DatasetOf, step: Any, episode: Any
+    tmp_path: Path, dataset_of: DatasetOf
 ) -> None:
     bad = (step(0), step(1, say="<|im_start|>"), *(step(i, say="<|endoftext|>") for i in range(2, 6)))
     dataset = dataset_of(episode("ep-good"), episode("ep-bad", steps=bad))
@@ -175,14 +160,12 @@ def test_rows_that_would_be_refused_are_named_with_episode_and_step(
     assert (made.n_rows, made.left) == (3, {"would be refused: special token": 5})
 
 
-def test_too_few_rows_are_written_with_a_warning(tmp_path: Path, dataset_of: DatasetOf, episode: Any) -> None:
+def test_too_few_rows_are_written_with_a_warning(tmp_path: Path, dataset_of: DatasetOf) -> None:
     made = convert(dataset_of(episode(n_steps=1)), tmp_path / "train.jsonl", to=SFT)
     assert made.warnings == ("1 row: openai-sft wants at least 10, or the file is refused",)
 
 
-def test_nothing_to_learn_is_an_error_and_leaves_no_file(
-    tmp_path: Path, dataset_of: DatasetOf, step: Any, episode: Any
-) -> None:
+def test_nothing_to_learn_is_an_error_and_leaves_no_file(tmp_path: Path, dataset_of: DatasetOf) -> None:
     dataset = dataset_of(episode(steps=(step(0, loss_weight=0, mask_reason="not selected"),)))
     goal = tmp_path / "train.jsonl"
     with pytest.raises(NothingMatched, match=r"no step of .* gives a training row") as caught:
@@ -194,7 +177,7 @@ def test_nothing_to_learn_is_an_error_and_leaves_no_file(
     assert left_over(tmp_path) == []
 
 
-def test_a_file_that_exists_stays_as_it_is(tmp_path: Path, dataset_of: DatasetOf, episode: Any) -> None:
+def test_a_file_that_exists_stays_as_it_is(tmp_path: Path, dataset_of: DatasetOf) -> None:
     goal = tmp_path / "train.jsonl"
     goal.write_text("mine")
     with pytest.raises(StoreError, match=r"train\.jsonl exists already") as caught:
@@ -203,14 +186,12 @@ def test_a_file_that_exists_stays_as_it_is(tmp_path: Path, dataset_of: DatasetOf
     assert goal.read_text() == "mine"
 
 
-def test_an_unknown_format_is_refused_before_anything_is_read(
-    tmp_path: Path, dataset_of: DatasetOf, episode: Any
-) -> None:
+def test_an_unknown_format_is_refused_before_anything_is_read(tmp_path: Path, dataset_of: DatasetOf) -> None:
     with pytest.raises(RequestError, match="no format 'alpaca'"):
         convert(dataset_of(episode()), tmp_path / "train.jsonl", to="alpaca")
 
 
-def test_a_damaged_store_gives_no_file(tmp_path: Path, dataset_of: DatasetOf, episode: Any) -> None:
+def test_a_damaged_store_gives_no_file(tmp_path: Path, dataset_of: DatasetOf) -> None:
     dataset = dataset_of(episode())
     (part,) = dataset.store.parts("steps")
     data = bytearray(part.read_bytes())
@@ -221,9 +202,7 @@ def test_a_damaged_store_gives_no_file(tmp_path: Path, dataset_of: DatasetOf, ep
     assert left_over(tmp_path) == []
 
 
-def test_messages_that_are_not_messages_are_named(
-    tmp_path: Path, dataset_of: DatasetOf, episode: Any
-) -> None:
+def test_messages_that_are_not_messages_are_named(tmp_path: Path, dataset_of: DatasetOf) -> None:
     from trajkit.store.engine import connect
     from trajkit.store.view import create_views
     from trajkit.store.writer import StoreWriter
@@ -240,9 +219,7 @@ def test_messages_that_are_not_messages_are_named(
 
 @pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are Unix's")
-def test_a_full_disk_is_told_and_leaves_nothing(
-    tmp_path: Path, dataset_of: DatasetOf, step: Any, episode: Any
-) -> None:
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, dataset_of: DatasetOf) -> None:
     dataset_of(episode(steps=tuple(step(i, say="x" * 9000) for i in range(9))))
     # a file-size limit makes the operating system refuse the write as a full disk does
     code = (
@@ -280,7 +257,7 @@ _block = st.one_of(
 )
 _plain = st.builds(dict, type=st.just("text"), text=_text)
 _message = st.builds(
-    lambda role, blocks: said(role, *blocks),
+    lambda role, blocks: say(role, *blocks),
     st.sampled_from(["system", "user", "assistant", "assistant", "tool"]),
     st.lists(_plain, min_size=1, max_size=1) | st.lists(_block, max_size=3),
 )

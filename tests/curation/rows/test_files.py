@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import datasets
 import pytest
 import yaml
 
+from tests.curation.rows.conftest import DatasetOf, episode, step
+from tests.formats.exchange import call, result, say
 from tests.matrix import daily
 from trajkit.curation.merge import merge
 from trajkit.curation.rows.file import convert
@@ -20,11 +22,9 @@ from trajkit.curation.rows.writers.pairs import convert_pairs
 from trajkit.errors import NothingMatched, RequestError, StoreError
 from trajkit.formats import format_named, known
 from trajkit.formats.base import EpisodeFormat, ExperienceFormat, PreferenceFormat, SftFormat, StartFormat
-from trajkit.schema import Message
 from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.store.writer import write_episodes
 
-DatasetOf = Callable[..., Dataset]
 TOOL = {
     "name": "look",
     "description": "See",
@@ -51,26 +51,16 @@ def load(path: Path, cache: Path) -> Any:
     return datasets.load_dataset(kind, data_files=str(path), split="train", cache_dir=str(cache))
 
 
-def calling(call_id: str, name: str, arguments: str) -> Message:
-    call = {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
-    return Message.model_validate({"role": "assistant", "content": [call]})
-
-
-def result(call_id: str, name: str) -> Message:
-    block = {"type": "tool_result", "id": call_id, "name": name, "result": "locked"}
-    return Message.model_validate({"role": "tool", "content": [block]})
-
-
 @pytest.fixture
-def dataset(dataset_of: DatasetOf, step: Any, episode: Any) -> Dataset:
+def dataset(dataset_of: DatasetOf) -> Dataset:
     """Plain steps, and conversations with tools whose arguments have different fields."""
     tools = (
-        step(0, tools=(TOOL,), completion=calling("c1", "look", '{"at": "door"}')),
-        step(1, n_prompt_kept=3, messages=(result("c1", "look"),), tools=(TOOL,)),
+        step(0, tools=(TOOL,), completion=say("assistant", call("c1", arguments='{"at": "door"}'))),
+        step(1, n_prompt_kept=3, messages=(say("tool", result("c1")),), tools=(TOOL,)),
     )
     others = (
-        step(0, tools=(OTHER,), completion=calling("c2", "wait", '{"s": 1.5}')),
-        step(1, n_prompt_kept=3, messages=(result("c2", "wait"),), tools=(OTHER,)),
+        step(0, tools=(OTHER,), completion=say("assistant", call("c2", "wait", '{"s": 1.5}'))),
+        step(1, n_prompt_kept=3, messages=(say("tool", result("c2", name="wait")),), tools=(OTHER,)),
     )
     return dataset_of(
         episode("a", n_steps=3, outcome="success"),
@@ -110,7 +100,7 @@ def test_what_is_written_of_pairs_loads_as_a_dataset(name: str, suffix: str, tmp
     pairs = [
         pair([turn("left")], [turn("right")]),
         pair(
-            [turn(calling("c", "look", '{"at": "x"}'))],
+            [turn(say("assistant", call("c", arguments='{"at": "x"}')))],
             [turn("right")],
             number=1,
             tools=(TOOL,),
@@ -158,9 +148,7 @@ def test_a_file_name_gives_the_rows_alone(dataset: Dataset, tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.glob("rows*")) == ["rows.jsonl", "rows.provenance.parquet"]
 
 
-def test_transitions_have_prompt_action_reward_and_done(
-    tmp_path: Path, dataset_of: DatasetOf, step: Any, episode: Any
-) -> None:
+def test_transitions_have_prompt_action_reward_and_done(tmp_path: Path, dataset_of: DatasetOf) -> None:
     steps = (
         step(0, action={"go": 1}, reward=0.0, terminated=False, truncated=False),
         step(1, action="left", reward=0.5, terminated=False, truncated=True, loss_weight=0, mask_reason="x"),
@@ -179,9 +167,7 @@ def test_transitions_have_prompt_action_reward_and_done(
     assert made.provenance is None
 
 
-def test_a_step_is_one_row_of_a_table_whichever_part_of_the_store_it_is_in(
-    tmp_path: Path, episode: Any
-) -> None:
+def test_a_step_is_one_row_of_a_table_whichever_part_of_the_store_it_is_in(tmp_path: Path) -> None:
     parts = [[episode("a"), episode("c")], [episode("b")]]
     for number, episodes in enumerate(parts):
         write_episodes(tmp_path / str(number), episodes, kind="test")
@@ -192,9 +178,7 @@ def test_a_step_is_one_row_of_a_table_whichever_part_of_the_store_it_is_in(
     assert made.n_rows == made.n_steps
 
 
-def test_answers_are_good_by_outcome_or_by_a_condition(
-    tmp_path: Path, dataset_of: DatasetOf, episode: Any
-) -> None:
+def test_answers_are_good_by_outcome_or_by_a_condition(tmp_path: Path, dataset_of: DatasetOf) -> None:
     dataset = dataset_of(
         *(
             episode(name, n_steps=1, outcome=outcome, metrics={"score": score})
@@ -208,14 +192,14 @@ def test_answers_are_good_by_outcome_or_by_a_condition(
     assert [json.loads(line)["label"] for line in asked.path.read_text().splitlines()] == [False, True, True]
 
 
-def test_a_store_gives_no_preferences(tmp_path: Path, dataset_of: DatasetOf, episode: Any) -> None:
+def test_a_store_gives_no_preferences(tmp_path: Path, dataset_of: DatasetOf) -> None:
     with pytest.raises(RequestError, match="trl-preference is made of pairs") as caught:
         convert(dataset_of(episode()), tmp_path / "t.jsonl", to="trl-preference")
     assert "trajkit pairs" in (caught.value.hint or "")
 
 
 def test_nothing_is_left_behind_when_a_folder_cannot_be_finished(
-    tmp_path: Path, dataset_of: DatasetOf, step: Any, episode: Any
+    tmp_path: Path, dataset_of: DatasetOf
 ) -> None:
     dataset = dataset_of(episode(steps=(step(0, loss_weight=0),)))
     with pytest.raises(NothingMatched):
@@ -230,14 +214,12 @@ def test_the_provenance_of_a_file_that_is_gone_is_replaced(dataset: Dataset, tmp
     made = convert(dataset.where("episode_id = 'a'"), tmp_path / "t.jsonl", to="openai-sft")
     made.path.unlink()
     again = convert(dataset, tmp_path / "t.jsonl", to="openai-sft")
-    assert again.provenance is not None
     assert read_facts(again.provenance)["conversion"]["n_rows"] == 7
 
 
 @pytest.mark.parametrize("name", daily([n for n in known() if isinstance(format_named(n), EpisodeFormat)], 2))
 def test_whole_episodes_are_written_as_documents(name: str, dataset: Dataset, tmp_path: Path) -> None:
     form = format_named(name)
-    assert isinstance(form, EpisodeFormat)
     made = convert(dataset, tmp_path / ("out" if form.is_file else "out.jsonl"), to=form)
     assert (made.n_episodes, made.n_steps) == (3, 7)
     if form.is_file:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from tests.curation.rows.conftest import DatasetOf, episode
+from tests.formats.exchange import call, result, say
 from trajkit.curation.rows.file import convert
 from trajkit.curation.rows.length import history, without
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.base import Example
-from trajkit.schema import Message, Transition, message
+from trajkit.schema import Transition, message
 from trajkit.store.dataset import Dataset
 
-DatasetOf = Callable[..., Dataset]
 # 3 for each message and 3 for the reply, and a token for every four characters
 SYSTEM, TURN, ANSWER = "s" * 40, "u" * 40, "a" * 40
 N_MESSAGE = 3 + 10
@@ -43,7 +43,7 @@ def rows_of(path: Path) -> list[list[dict[str, Any]]]:
 
 
 @pytest.fixture
-def dataset(dataset_of: DatasetOf, episode: Any) -> Dataset:
+def dataset(dataset_of: DatasetOf) -> Dataset:
     return dataset_of(episode("ep", steps=chat(4)))
 
 
@@ -72,7 +72,6 @@ def test_rows_that_are_too_long_are_dropped_and_counted(dataset: Dataset, tmp_pa
         dataset, tmp_path / "t.jsonl", to="openai-sft", tokenizer="estimate", max_length=80, overlong="drop"
     )
     assert (made.n_rows, made.left) == (2, {"longer than 80 tokens": 2})
-    assert made.provenance is not None
     assert pq.read_table(made.provenance).column("row").to_pylist() == [0, 1, None, None]
 
 
@@ -127,14 +126,12 @@ def test_answers_that_were_trimmed_away_are_counted_as_not_learned(dataset: Data
 
 
 def test_the_answer_of_a_tool_stays_with_its_call() -> None:
-    call = {"type": "tool_call", "id": "c", "name": "f", "arguments": "{}"}
-    result = {"type": "tool_result", "id": "c", "name": "f", "result": "r"}
     messages = (
         message("user", "task"),
         message("assistant", "old"),
         message("user", "seen"),
-        Message.model_validate({"role": "assistant", "content": [call]}),
-        Message.model_validate({"role": "tool", "content": [result]}),
+        say("assistant", call()),
+        say("tool", result()),
         message("assistant", "done"),
     )
     example = Example(messages, (0, 1, 0, 1, 0, 1))

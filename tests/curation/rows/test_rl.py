@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from tests.curation.rows.conftest import DatasetOf, episode, step
 from trajkit.curation.rows.conversion import Conversion
 from trajkit.curation.rows.file import convert
 from trajkit.errors import DataError, NothingMatched, RequestError
 from trajkit.store.dataset import Dataset
 
-DatasetOf = Callable[..., Dataset]
-
 
 @pytest.fixture
-def played(dataset_of: DatasetOf, step: Any, episode: Any) -> Dataset:
+def played(dataset_of: DatasetOf) -> Dataset:
     """Two turns that are one row, and a turn that begins one."""
     turns: list[tuple[tuple[int, ...], tuple[int, ...], float]] = [
         ((1, 2), (3, 4), 0.5),
@@ -91,12 +89,12 @@ def test_a_sample_of_prime_rl_is_a_step_with_one_advantage(played: Dataset, tmp_
         convert(played, tmp_path / "e.jsonl", to="prime-rl", unit="episode")
 
 
-@pytest.mark.parametrize("name", ["tinker", "verl", "prime-rl"])
-def test_columns_say_what_lines_do(name: str, played: Dataset, tmp_path: Path) -> None:
-    _, rows = written(played, tmp_path / "r.jsonl", to=name, unit="step")
-    made = convert(played, tmp_path / "r.parquet", to=name, unit="step")
-    assert pq.read_table(made.path).to_pylist() == rows
-    assert len(rows) == 3
+def test_columns_say_what_lines_do(played: Dataset, tmp_path: Path) -> None:
+    for name in ("tinker", "verl", "prime-rl"):
+        _, rows = written(played, tmp_path / f"{name}.jsonl", to=name, unit="step")
+        made = convert(played, tmp_path / f"{name}.parquet", to=name, unit="step")
+        assert pq.read_table(made.path).to_pylist() == rows
+        assert len(rows) == 3
 
 
 def test_what_cannot_be_carried_fails_when_nothing_may_be_lost(played: Dataset, tmp_path: Path) -> None:
@@ -105,9 +103,7 @@ def test_what_cannot_be_carried_fails_when_nothing_may_be_lost(played: Dataset, 
     assert list(tmp_path.glob("r*")) == []
 
 
-def test_a_store_without_tokens_says_so(
-    dataset_of: DatasetOf, step: Any, episode: Any, tmp_path: Path
-) -> None:
+def test_a_store_without_tokens_says_so(dataset_of: DatasetOf, tmp_path: Path) -> None:
     dataset = dataset_of(episode("a", steps=(step(0), step(1))))
     with pytest.raises(NothingMatched) as caught:
         convert(dataset, tmp_path / "r.jsonl", to="verl")

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from tests.curation.rows.conftest import DatasetOf, episode
 from trajkit.curation.rows.file import convert
 from trajkit.errors import DataError, NothingMatched, RequestError
 from trajkit.formats.validation.file import validate
 from trajkit.store.dataset import Dataset
 
-DatasetOf = Callable[..., Dataset]
-
 
 @pytest.fixture
-def attempts(dataset_of: DatasetOf, episode: Any) -> Dataset:
+def attempts(dataset_of: DatasetOf) -> Dataset:
     """Two attempts at one start, one at another, and two episodes that cannot be played again."""
     return dataset_of(
         episode("a", env_id="maze", task="out", seed=4, total_reward=0.5),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,23 +10,19 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.curation.rows.conftest import DatasetOf, episode
+from tests.formats.exchange import say
 from tests.matrix import daily
 from trajkit.curation.rows.file import convert
 from trajkit.curation.rows.provenance import read_facts
 from trajkit.errors import DataError, RequestError
 from trajkit.formats import format_named
 from trajkit.formats.base import SftFormat
-from trajkit.schema import Episode, Message, Transition, message
-from trajkit.store.dataset import Dataset, open_dataset
+from trajkit.schema import Episode, Transition, message
+from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes
 
-DatasetOf = Callable[..., Dataset]
 TOOL = {"name": "look", "description": "See", "parameters": {"type": "object", "properties": {}}}
-
-
-def said(role: str, *blocks: Any) -> Message:
-    content = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
-    return Message.model_validate({"role": role, "content": content})
 
 
 def talk(n_steps: int, **changes: dict[str, Any]) -> tuple[Transition, ...]:
@@ -62,12 +57,11 @@ def said_of(row: dict[str, Any]) -> list[tuple[str, Any]]:
 def form(request: pytest.FixtureRequest) -> SftFormat:
     """`openai-sft`, written from columns and by Python."""
     found = format_named("openai-sft")
-    assert isinstance(found, SftFormat)
     return found if request.param == "columns" else replace(found, plain=None)
 
 
 def test_a_conversation_is_one_row_whose_answers_are_all_learned_once(
-    form: SftFormat, tmp_path: Path, dataset_of: DatasetOf, episode: Any
+    form: SftFormat, tmp_path: Path, dataset_of: DatasetOf
 ) -> None:
     made = convert(dataset_of(episode(steps=talk(3))), tmp_path / "t.jsonl", to=form, unit="episode")
     (row,) = rows_of(made.path)
@@ -78,12 +72,9 @@ def test_a_conversation_is_one_row_whose_answers_are_all_learned_once(
     assert (made.n_rows, made.n_learned, made.left) == (1, 3, {})
 
 
-def test_merging_says_what_it_saves(
-    form: SftFormat, tmp_path: Path, dataset_of: DatasetOf, episode: Any
-) -> None:
+def test_merging_says_what_it_saves(form: SftFormat, tmp_path: Path, dataset_of: DatasetOf) -> None:
     steps = talk(3)
     made = convert(dataset_of(episode(steps=steps)), tmp_path / "t.jsonl", to=form, unit="episode")
-    assert made.saving is not None
     size = [_size(step) for step in steps]
     assert made.saving.n == sum(size)
     assert made.saving.n_by_step == size[0] + (size[0] + size[1]) + sum(size)
@@ -92,14 +83,12 @@ def test_merging_says_what_it_saves(
 def _size(step: Transition) -> int:
     from trajkit.store.arrow import message_value
 
-    assert step.messages is not None
-    assert step.completion is not None
     texts = ([message_value(each) for each in step.messages], message_value(step.completion))
     return sum(len(json.dumps(text, separators=(",", ":"))) for text in texts)
 
 
 def test_a_step_that_is_not_learned_is_context_in_the_conversation(
-    form: SftFormat, tmp_path: Path, dataset_of: DatasetOf, episode: Any
+    form: SftFormat, tmp_path: Path, dataset_of: DatasetOf
 ) -> None:
     steps = talk(4, s1={"loss_weight": 0, "mask_reason": "bad"}, s3={"loss_weight": 0, "mask_reason": "bad"})
     made = convert(dataset_of(episode(steps=steps)), tmp_path / "t.jsonl", to=form, unit="episode")
@@ -120,7 +109,7 @@ def test_a_step_that_is_not_learned_is_context_in_the_conversation(
     ids=["new prompt", "other answer", "cut", "other tools"],
 )
 def test_a_prompt_that_does_not_go_on_begins_a_new_row_and_teaches_nothing_twice(
-    break_: dict[str, Any], form: SftFormat, tmp_path: Path, dataset_of: DatasetOf, episode: Any
+    break_: dict[str, Any], form: SftFormat, tmp_path: Path, dataset_of: DatasetOf
 ) -> None:
     steps = talk(3, s2=break_)
     made = convert(dataset_of(episode(steps=steps)), tmp_path / "t.jsonl", to=form, unit="episode")
@@ -134,9 +123,9 @@ def test_a_prompt_that_does_not_go_on_begins_a_new_row_and_teaches_nothing_twice
 
 
 def test_thoughts_that_leave_the_history_begin_a_new_row_unless_they_are_stripped(
-    tmp_path: Path, dataset_of: DatasetOf, episode: Any
+    tmp_path: Path, dataset_of: DatasetOf
 ) -> None:
-    thinking = said("assistant", {"type": "thought", "text": "hm"}, "answer 0")
+    thinking = say("assistant", {"type": "thought", "text": "hm"}, "answer 0")
     history = (message("assistant", "answer 0"), message("user", "turn 1"))
     steps = talk(2, s0={"completion": thinking}, s1={"n_prompt_kept": 2, "messages": history})
     dataset = dataset_of(episode(steps=steps))
@@ -147,9 +136,7 @@ def test_thoughts_that_leave_the_history_begin_a_new_row_unless_they_are_strippe
     assert stripped.losses == {}
 
 
-def test_a_format_that_learns_one_answer_gets_a_row_for_each(
-    tmp_path: Path, dataset_of: DatasetOf, episode: Any
-) -> None:
+def test_a_format_that_learns_one_answer_gets_a_row_for_each(tmp_path: Path, dataset_of: DatasetOf) -> None:
     dataset = dataset_of(episode(steps=talk(3)))
     made = convert(dataset, tmp_path / "e.jsonl", to="trl-prompt-completion", unit="episode")
     by_step = convert(dataset, tmp_path / "s.jsonl", to="trl-prompt-completion")
@@ -159,7 +146,7 @@ def test_a_format_that_learns_one_answer_gets_a_row_for_each(
 
 
 def test_a_format_that_learns_every_answer_takes_no_row_in_which_one_is_context(
-    tmp_path: Path, dataset_of: DatasetOf, episode: Any
+    tmp_path: Path, dataset_of: DatasetOf
 ) -> None:
     dataset = dataset_of(episode(steps=talk(3, s1={"loss_weight": 0, "mask_reason": "bad"})))
     with pytest.raises(
@@ -178,15 +165,9 @@ def test_a_format_that_learns_every_answer_takes_no_row_in_which_one_is_context(
     "name", daily(["openai-sft", "sharegpt", "trl-messages", "together", "axolotl", "vertex"], 2)
 )
 def test_columns_and_python_agree_on_conversations(
-    name: str,
-    unit: str,
-    tmp_path: Path,
-    dataset_of: DatasetOf,
-    episode: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, unit: str, tmp_path: Path, dataset_of: DatasetOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     form = format_named(name)
-    assert isinstance(form, SftFormat)
     monkeypatch.setattr("trajkit.curation.rows.writers.part._MOST_STEPS", 4)  # episodes lie across batches
     whole = (*talk(1)[0].messages, message("assistant", "answer 0"), message("user", "turn 1"))
     dataset = dataset_of(
@@ -208,7 +189,7 @@ def test_columns_and_python_agree_on_conversations(
 
 
 def test_the_provenance_says_of_every_step_which_row_learns_it_or_why_none(
-    tmp_path: Path, dataset_of: DatasetOf, episode: Any
+    tmp_path: Path, dataset_of: DatasetOf
 ) -> None:
     dataset = dataset_of(
         episode("b", steps=talk(2, s1={"loss_weight": 0.5, "inference_id": "i-9"})),
@@ -235,7 +216,7 @@ def test_the_provenance_says_of_every_step_which_row_learns_it_or_why_none(
 
 
 def test_the_file_does_not_depend_on_how_many_parts_the_store_has(
-    tmp_path: Path, dataset_of: DatasetOf, episode: Any
+    tmp_path: Path, dataset_of: DatasetOf
 ) -> None:
     from trajkit.store.engine import connect
     from trajkit.store.view import create_views
@@ -263,21 +244,18 @@ def test_the_file_does_not_depend_on_how_many_parts_the_store_has(
         assert pq.read_table(one.provenance).equals(pq.read_table(many.provenance))
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "told"),
-    [
+def test_an_option_that_makes_no_sense_is_refused(tmp_path: Path, dataset_of: DatasetOf) -> None:
+    dataset = dataset_of(episode())
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("transitions", {"unit": "episode"}, "--unit makes no sense with transitions"),
         ("openai-sft", {"good": "true"}, "--good makes no sense with openai-sft"),
         ("openai-sft", {"max_length": 10}, "a length in tokens needs a tokenizer"),
         ("openai-sft", {"overlong": "drop"}, "--overlong drop needs --max-length"),
         ("openai-sft", {"unit": "token"}, "unit: Input should be 'step' or 'episode'"),
-    ],
-)
-def test_an_option_that_makes_no_sense_is_refused(
-    name: str, options: dict[str, Any], told: str, tmp_path: Path, dataset_of: DatasetOf, episode: Any
-) -> None:
-    with pytest.raises(RequestError, match=told):
-        convert(dataset_of(episode()), tmp_path / "t.jsonl", to=name, **options)
+    ]
+    for name, options, told in cases:
+        with pytest.raises(RequestError, match=told):
+            convert(dataset, tmp_path / "t.jsonl", to=name, **options)
 
 
 @pytest.mark.full

@@ -7,6 +7,20 @@ import pytest
 from tests.formats.validation.rows import Check, called, chat
 
 TOOL = {"role": "tool", "tool_call_id": "call_1", "content": "done"}
+CALL = called()["messages"][1]["tool_calls"][0]
+
+
+def with_(place: int, row: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
+    """A row of which one message has these keys, too."""
+    made = chat() if row is None else row
+    made["messages"][place] |= keys
+    return made
+
+
+def talk(*messages: dict[str, Any], row: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A row, then these messages, then another one."""
+    first = chat() if row is None else row
+    return first | {"messages": [*first["messages"], *messages, *chat()["messages"]]}
 
 
 def found(check: Check, row: Any, target: str = "openai") -> set[str]:
@@ -17,6 +31,7 @@ def found(check: Check, row: Any, target: str = "openai") -> set[str]:
 def test_good_rows_have_no_findings(check: Check) -> None:
     assert found(check, chat("hi", "yo", "and", "so")) == set()
     assert found(check, called()) == set()
+    assert found(check, talk(TOOL, row=called())) == set()
     assert found(check, chat("a <| b |> <|not_one|>", "yo")) == set()
 
 
@@ -46,48 +61,15 @@ def test_good_rows_have_no_findings(check: Check) -> None:
             "$.messages[1].tool_calls[0].function.arguments special token",
         ),
         (
-            {"messages": [*chat()["messages"], {"role": "tool", "content": "r"}, *chat()["messages"]]},
+            talk({"role": "tool", "content": "r"}),
             "$.messages[2].tool_call_id tool message without the id of its call",
         ),
-        (
-            {"messages": [{"role": "user", "content": None}, {"role": "assistant", "content": "a"}]},
-            "$.messages[0].content user message without content",
-        ),
-        (
-            {"messages": [{"role": "user", "content": 3}, {"role": "assistant", "content": "a"}]},
-            "$.messages[0].content a text or a list of parts is wanted, not a number",
-        ),
-        (
-            {"messages": [*chat()["messages"], {"role": "system", "content": "s"}, *chat()["messages"]]},
-            "$.messages[2] a system message that is not the first",
-        ),
-        (
-            {
-                "messages": [
-                    {"role": "user", "content": "u"},
-                    {"role": "assistant", "content": "a", "weight": 0.5},
-                ]
-            },
-            "$.messages[1].weight weight other than 0 and 1",
-        ),
-        (
-            {
-                "messages": [
-                    {"role": "user", "content": "u"},
-                    {"role": "assistant", "content": "a", "weight": 0},
-                ]
-            },
-            "$.messages nothing to learn",
-        ),
-        (
-            {
-                "messages": [
-                    {"role": "user", "content": "u", "weight": 1},
-                    {"role": "assistant", "content": "a"},
-                ]
-            },
-            "$.messages[0].weight 'weight' in a message of role user",
-        ),
+        (with_(0, content=None), "$.messages[0].content user message without content"),
+        (with_(0, content=3), "$.messages[0].content a text or a list of parts is wanted, not a number"),
+        (talk({"role": "system", "content": "s"}), "$.messages[2] a system message that is not the first"),
+        (with_(1, weight=0.5), "$.messages[1].weight weight other than 0 and 1"),
+        (with_(1, weight=0), "$.messages nothing to learn"),
+        (with_(0, weight=1), "$.messages[0].weight 'weight' in a message of role user"),
         (
             called(arguments={"to": "north"}),
             "$.messages[1].tool_calls[0].function.arguments arguments are not a text",
@@ -104,48 +86,23 @@ def test_good_rows_have_no_findings(check: Check) -> None:
         (called(tools="move"), "$.tools a list of tools is wanted, not a text"),
         (called(tools=[{"name": "move"}]), "$.tools[0] not a tool"),
         (chat(parallel_tool_calls="no"), "$.parallel_tool_calls true or false is wanted, not a text"),
-        (
-            {"messages": [{"role": "user", "content": "u"}, TOOL, {"role": "assistant", "content": "a"}]},
-            "$.messages[1].tool_call_id tool result without its call",
-        ),
-        (
-            called() | {"messages": [*called()["messages"], *chat()["messages"]]},
-            "$.messages[1].tool_calls[0].id tool call without its result",
-        ),
+        (talk(TOOL), "$.messages[2].tool_call_id tool result without its call"),
+        (talk(row=called()), "$.messages[1].tool_calls[0].id tool call without its result"),
         (called(name="n" * 65), "$.messages[1].tool_calls[0].function.name not a function name"),
+        (talk(TOOL, TOOL, row=called()), "$.messages[3].tool_call_id tool result without its call"),
         (
-            called()
-            | {"messages": [*called()["messages"], TOOL, TOOL, {"role": "assistant", "content": "a"}]},
-            "$.messages[3].tool_call_id tool result without its call",
+            with_(1, called(), tool_calls=[CALL | {"id": ""}]),
+            "$.messages[1].tool_calls[0].id tool call without an id",
         ),
+        (
+            with_(1, called(), tool_calls=[CALL] * 2),
+            "$.messages[1].tool_calls[1].id two tool calls with one id",
+        ),
+        (called(tools=called()["tools"] * 2), "$.tools[1].function.name tool that is there twice"),
     ],
 )
 def test_a_flaw_is_found_at_its_place(check: Check, row: dict[str, Any], expected: str) -> None:
     assert expected in found(check, row)
-
-
-def test_a_call_without_an_id_is_found(check: Check) -> None:
-    row = called()
-    row["messages"][1]["tool_calls"][0]["id"] = ""
-    assert "$.messages[1].tool_calls[0].id tool call without an id" in found(check, row)
-
-
-def test_two_calls_with_one_id_are_found(check: Check) -> None:
-    row = called()
-    row["messages"][1]["tool_calls"] *= 2
-    assert "$.messages[1].tool_calls[1].id two tool calls with one id" in found(check, row)
-
-
-def test_a_tool_that_is_declared_twice_is_found(check: Check) -> None:
-    row = called()
-    row["tools"] *= 2
-    assert "$.tools[1].function.name tool that is there twice" in found(check, row)
-
-
-def test_a_call_with_its_result_is_taken(check: Check) -> None:
-    row = called()
-    row["messages"] += [TOOL, {"role": "assistant", "content": "there"}]
-    assert found(check, row) == set()
 
 
 def test_together_wants_turns(check: Check) -> None:

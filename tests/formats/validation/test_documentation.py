@@ -15,7 +15,6 @@ PAGE = (Path(__file__).parents[3] / "docs" / "validate.md").read_text(encoding="
 
 def parameters(name: str) -> list[click.Parameter]:
     command = cli.get_command(click.Context(cli), name)
-    assert command is not None
     return command.params
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.formats.validation.rows import Check, called, chat
-from trajkit.errors import DataError, RequestError, StoreError
+from trajkit.errors import RequestError, StoreError
+from trajkit.formats.validation.file import validate
 
 BOM = b"\xef\xbb\xbf"
 TEN = "".join(json.dumps(chat()) + "\n" for _ in range(10)).encode()
@@ -116,16 +117,7 @@ def test_a_copy_never_takes_the_place_of_a_file(check: Check, tmp_path: Path) ->
 
 
 def test_a_parquet_file_is_not_repaired(tmp_path: Path) -> None:
-    from trajkit.formats.validation.file import validate
-
     path = tmp_path / "rows.parquet"
     path.write_bytes(b"")
     with pytest.raises(RequestError, match="only JSONL"):
         validate(path, target="trl", repair_to=tmp_path / "copy.jsonl")
-
-
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    from trajkit.formats.validation.file import validate
-
-    with pytest.raises(DataError, match="not a file"):
-        validate(tmp_path, target="trl")

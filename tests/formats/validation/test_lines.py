@@ -57,9 +57,10 @@ def test_a_file_in_utf_16_says_so(tmp_path: Path) -> None:
         validate(path, target="trl")
 
 
-def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not a file"):
-        validate(tmp_path / "none.jsonl", target="trl")
+def test_what_is_no_file_says_so(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.jsonl", tmp_path):
+        with pytest.raises(DataError, match="not a file"):
+            validate(path, target="trl")
 
 
 def test_a_parquet_file_is_read_by_rows(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ PROMPT, ASK = 1 + 5 + 2 + 1, 1 + 10
 
 def test_what_the_assistant_says_and_its_end_carry_loss(check: Check, make_tokenizer: Make) -> None:
     loss = check(chat("hi", "yo"), tokenizer=make_tokenizer(MARKED)).loss
-    assert loss is not None
     assert (loss.n_tokens, loss.n_learned, loss.n_endless) == (PROMPT + ASK + 3, 3, 0)
     assert loss.is_exact
 
@@ -23,8 +22,6 @@ def test_what_the_assistant_says_and_its_end_carry_loss(check: Check, make_token
 def test_a_template_without_marks_is_told_by_what_it_writes_more(check: Check, make_tokenizer: Make) -> None:
     found = check(chat("hi", "yo", "hi", "yes"), tokenizer=make_tokenizer(PLAIN)).loss
     marked = check(chat("hi", "yo", "hi", "yes"), tokenizer=make_tokenizer(MARKED)).loss
-    assert found is not None
-    assert marked is not None
     assert (found.n_tokens, found.n_learned) == (marked.n_tokens, marked.n_learned)
     assert found.n_learned == 3 + 4
     assert "no generation marks" in found.notes[0]
@@ -34,14 +31,12 @@ def test_an_answer_of_weight_0_carries_no_loss(check: Check, make_tokenizer: Mak
     row = chat("hi", "yo", "hi", "yes")
     row["messages"][1]["weight"] = 0
     loss = check(row, target="together", tokenizer=make_tokenizer(MARKED)).loss
-    assert loss is not None
     assert loss.n_learned == 4
 
 
 def test_an_end_outside_the_mark_is_found(check: Check, make_tokenizer: Make) -> None:
     found = check(chat(), tokenizer=make_tokenizer(ENDLESS))
     assert found.counts == {"the end of the answer is not learned": 1}
-    assert found.loss is not None
     assert found.loss.n_endless == 1
 
 
@@ -58,7 +53,6 @@ def test_a_limit_never_takes_the_answer_in_silence(
 ) -> None:
     found = check(chat("hi", "yo"), tokenizer=make_tokenizer(MARKED), max_length=limit)
     assert set(found.counts) == ({kind} if kind else set())
-    assert found.loss is not None
     assert found.loss.n_kept == n_kept
     assert found.loss.n_answers_gone == (kind == "the answer is cut off whole")
 
@@ -91,7 +85,6 @@ def test_the_tokens_of_every_kind_of_row(
     check: Check, make_tokenizer: Make, row: dict[str, Any], n_learned: int
 ) -> None:
     loss = check(row, tokenizer=make_tokenizer(MARKED)).loss
-    assert loss is not None
     assert loss.n_learned == n_learned
 
 
@@ -110,7 +103,6 @@ def test_a_row_that_the_template_refuses_is_named(check: Check, make_tokenizer: 
 
 def test_an_estimate_says_that_it_is_one(check: Check) -> None:
     loss = check(*[chat("four", "eight---")] * 10, target="openai", tokenizer="estimate").loss
-    assert loss is not None
     assert not loss.is_exact
     # 3 before the reply, 3 for each message, a token for four characters
     assert (loss.n_tokens, loss.n_learned) == (10 * (3 + 3 + 1 + 3 + 2), 10 * 2)

@@ -6,12 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bench.wheels import unpacked
-from tests.formats.validation.rows import Check, called, chat
+from tests.formats.validation.rows import called, chat
 from trajkit.curation.rows.file import convert
 from trajkit.formats.validation.file import validate
 from trajkit.store.dataset import open_dataset
@@ -27,7 +26,7 @@ kinds = types.ModuleType("together.types")
 kinds.FilePurpose = str
 sys.modules["together.types"] = kinds
 from together.lib.utils.files import check_file
-print(json.dumps(check_file(sys.argv[2])))
+print(json.dumps({path: check_file(path)["is_check_passed"] for path in sys.argv[2:]}))
 """
 
 
@@ -39,24 +38,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"together's wheel cannot be fetched: {error}")
 
 
-def judged(wheel: Path, path: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", JUDGE, str(wheel), str(path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def test_together_takes_what_we_write_for_it(wheel: Path, tmp_path: Path) -> None:
-    for unit in ("step", "episode"):
-        path = tmp_path / f"{unit}.jsonl"
-        convert(open_dataset("sample:babyai").where("purpose <> 'eval'"), path, to="together", unit=unit)
-        assert judged(wheel, path)["is_check_passed"], unit
-        assert validate(path, target="together").n_errors == 0
-
-
 GOOD = (json.dumps(chat("hi", "yo")) + "\n").encode()
+TAKEN = [chat("hi", "yo", "and", "so"), called(), {"text": "hi"}, {"prompt": "a", "completion": "b"}]
 BROKEN = {
     "empty": b"",
     "not JSON": GOOD + b"oops\n",
@@ -66,16 +49,17 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_what_together_refuses_we_refuse(check: Check, wheel: Path, tmp_path: Path, case: str) -> None:
-    ours = check(raw=BROKEN[case], target="together")
-    assert not judged(wheel, tmp_path / "rows.jsonl")["is_check_passed"]
-    assert ours.n_errors > 0
-
-
-@pytest.mark.parametrize(
-    "row", [chat("hi", "yo", "and", "so"), called(), {"text": "hi"}, {"prompt": "a", "completion": "b"}]
-)
-def test_what_we_take_together_takes(check: Check, wheel: Path, tmp_path: Path, row: dict[str, Any]) -> None:
-    assert check(row, target="together").n_errors == 0
-    assert judged(wheel, tmp_path / "rows.jsonl")["is_check_passed"]
+def test_what_together_takes_and_refuses_we_take_and_refuse(wheel: Path, tmp_path: Path) -> None:
+    files = {str(place): json.dumps(row).encode() + b"\n" for place, row in enumerate(TAKEN)} | BROKEN
+    paths = [tmp_path / f"{name}.jsonl" for name in files]
+    for path, data in zip(paths, files.values(), strict=True):
+        path.write_bytes(data)
+    for unit in ("step", "episode"):  # what we write for it
+        paths.append(tmp_path / f"{unit}.jsonl")
+        convert(open_dataset("sample:babyai").where("purpose <> 'eval'"), paths[-1], to="together", unit=unit)
+    command = [sys.executable, "-c", JUDGE, str(wheel), *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    assert {Path(path).stem for path, is_taken in theirs.items() if not is_taken} == set(BROKEN)
+    assert theirs == {str(path): validate(path, target="together").n_errors == 0 for path in paths}

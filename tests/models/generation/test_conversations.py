@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ MERGES = ["go north", "go forth", "norm", "north to the door", "the other forge"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
     """A model of random weights, no mark between its turns, and 40 merges."""
     import torch
     import transformers
@@ -30,13 +29,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vocab_size=297, n_positions=512, n_embd=32, n_layer=1, n_head=4, bos_token_id=0, eos_token_id=0
     )
     transformers.GPT2LMHeadModel(config).save_pretrained(folder)
-    return folder
+    return LocalModel.open(str(folder))
 
 
-def test_every_turn_extends_the_ids_of_the_one_before_whatever_was_sampled(folder: Path) -> None:
+def test_every_turn_extends_the_ids_of_the_one_before_whatever_was_sampled(model: LocalModel) -> None:
     import torch
 
-    model = LocalModel.open(str(folder))
     template, network = model.voice(None).template, model.voice(None)._network
     n_spelled_otherwise = n_broken = 0
     talks: list[list[dict[str, Any]]] = [[{"role": "user", "content": "go n"}] for _ in range(8)]
@@ -64,8 +62,7 @@ def test_every_turn_extends_the_ids_of_the_one_before_whatever_was_sampled(folde
     assert n_broken > 8
 
 
-def test_a_prompt_that_does_not_go_on_from_a_turn_stays_as_it_is(folder: Path) -> None:
-    model = LocalModel.open(str(folder))
+def test_a_prompt_that_does_not_go_on_from_a_turn_stays_as_it_is(model: LocalModel) -> None:
     template = model.voice(None).template
     talks = Conversations(template)
     prompt, said = tuple(template.encode("go n")), tuple(template.encode("<think>no</think>orth"))
@@ -79,8 +76,8 @@ def test_a_prompt_that_does_not_go_on_from_a_turn_stays_as_it_is(folder: Path) -
     assert template.spelled(extended) == template.spelled(whole)
 
 
-def test_a_turn_can_be_sampled_again_from_an_earlier_one(folder: Path) -> None:
-    template = LocalModel.open(str(folder)).voice(None).template
+def test_a_turn_can_be_sampled_again_from_an_earlier_one(model: LocalModel) -> None:
+    template = model.voice(None).template
     talks = Conversations(template)
     prompt = tuple(template.encode("go n"))
     for said in ("or", "orth", "ord"):

@@ -16,7 +16,7 @@ from trajkit.models.generation import model as models
 from trajkit.models.generation.ask import Ask, AskError
 from trajkit.models.generation.generate import generate
 from trajkit.models.generation.model import LocalModel
-from trajkit.models.generation.old_names import old_names
+from trajkit.models.generation.weights import old_names
 
 SYSTEM = "You play a game on a grid. Answer with the next action as JSON. "
 
@@ -168,20 +168,19 @@ def test_adapters_that_are_not_merged_say_the_same(
     asks = [ask(number, model=name, temperature=0) for number in range(3) for name in ("base", "one", "two")]
     expected = [each.tokens for each in generate(fresh, asks)]
     monkeypatch.setattr(models, "SMALL", 0)
-    large = LocalModel.open("sample:tiny-base", adapters=adapters, name="base")
+    dotted = {**adapters, "runs/above-0.3/model": adapters["one"]}
+    large = LocalModel.open("sample:tiny-base", adapters=dotted, name="base")
     assert not large.voice("one").is_small
     (note,) = caplog.messages  # a small model gets none
     assert note.startswith("note: base runs on trajkit's own engine: transformers on one device")
     assert [each.tokens for each in generate(large, asks)] == expected
     assert len(set(expected)) > 3
+    (said,) = generate(large, [ask(0, model="runs/above-0.3/model", temperature=0)])
+    assert said.tokens == expected[1]
 
 
-@pytest.mark.parametrize("n_small", [models.SMALL, 0])
-def test_an_adapter_may_be_called_by_a_path_with_a_dot(
-    fresh: LocalModel, adapters: dict[str, str], monkeypatch: pytest.MonkeyPatch, n_small: int
-) -> None:
+def test_an_adapter_may_be_called_by_a_path_with_a_dot(fresh: LocalModel, adapters: dict[str, str]) -> None:
     (expected,) = generate(fresh, [ask(1, model="one", temperature=0)])
-    monkeypatch.setattr(models, "SMALL", n_small)
     dotted = LocalModel.open("sample:tiny-base", adapters={"runs/above-0.3/model": adapters["one"]})
     (said,) = generate(dotted, [ask(1, model="runs/above-0.3/model", temperature=0)])
     assert said.tokens == expected.tokens

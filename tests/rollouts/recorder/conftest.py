@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,27 +12,16 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 import trajkit
+from tests.rollouts.recorder import wire as scripted
 from trajkit.schema import Episode
 
 KEY = "sk-test-0123456789abcdef0123456789abcdef"
 
 
-def _load(name: str) -> ModuleType:
-    """A module beside this one: files of tests are not a package."""
-    path = Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"recorder_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="session")
 def wire() -> ModuleType:
     """Bodies of answers, and the server."""
-    return _load("wire")
+    return scripted
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +33,8 @@ def running(wire: ModuleType) -> Iterator[Any]:
 
 @pytest.fixture
 def server(running: Any) -> Any:
-    """The server, with nothing asked and nothing to answer."""
-    running.requests, running.headers, running.script, running.reply = [], [], [], None
+    """The server, with nothing asked yet."""
+    running.clear()
     return running
 
 
@@ -76,3 +64,19 @@ def store(tmp_path: Path) -> Path:
 def episodes(store: Path) -> Callable[[], list[Episode]]:
     """The episodes of the store, in the order begun."""
     return lambda: sorted(trajkit.open_dataset(store), key=lambda episode: episode.episode_id)
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """A block in which the journal cannot be written."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    @contextlib.contextmanager
+    def during() -> Iterator[None]:
+        with monkeypatch.context() as broken:
+            broken.setattr("trajkit.rollouts.recorder.journal.os.write", full)
+            yield
+
+    return during

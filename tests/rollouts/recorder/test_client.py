@@ -41,13 +41,12 @@ def streamed(wire, *texts, calls=()):
     return wire.Answer(events=[*events, wire.USAGE_CHUNK, "data: [DONE]\n\n"])
 
 
-def test_it_is_of_the_same_class_and_nothing_of_the_users_own_is_changed(client, server, wire, store):
+def test_it_is_of_the_same_class_and_nothing_of_the_users_own_is_changed(client, server, store):
     class Mine(OpenAI):
         def ask(self) -> str:
             return self.chat.completions.create(**ASK).choices[0].message.content
 
     mine = Mine(base_url=server.url, api_key="unused", max_retries=0)
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
     before = dict(vars(mine)), mine.chat
     with trajkit.Recorder(mine, store=store) as recorder:
         assert isinstance(recorder.client, Mine)
@@ -63,20 +62,16 @@ def test_it_is_of_the_same_class_and_nothing_of_the_users_own_is_changed(client,
     mine.close()
 
 
-def test_what_is_sent_is_the_same_byte_for_byte(client, server, wire, store):
-    server.reply = lambda request: wire.Answer(wire.completion())
+def test_what_is_sent_is_the_same_byte_for_byte(client, server, store):
     client.chat.completions.create(**ASK, temperature=0.5)
     with trajkit.Recorder(client, store=store) as recorder:
         recorder.client.chat.completions.create(**ASK, temperature=0.5)
     assert server.requests[0] == server.requests[1]
-    idempotency = "idempotency-key"
-    assert {k: v for k, v in server.headers[0].items() if k != idempotency} == {
-        k: v for k, v in server.headers[1].items() if k != idempotency
-    }
+    first, second = ({**one.headers, "idempotency-key": None} for one in server.asked)
+    assert first == second
 
 
-def test_copies_are_recorded_too(client, server, wire, store, episodes):
-    server.reply = lambda request: wire.Answer(wire.completion())
+def test_copies_are_recorded_too(client, store, episodes):
     with trajkit.Recorder(client, store=store) as recorder, recorder.episode():
         recorder.client.with_options(timeout=5).chat.completions.create(**ASK)
         recorder.client.copy(max_retries=1).chat.completions.create(**ASK)
@@ -320,24 +315,19 @@ def test_several_clients_go_into_one_store(client, async_client, server, wire, s
     assert [step.completion.text for step in episodes()[0].steps] == ["small", "second"]
 
 
-def test_an_error_in_recording_never_reaches_the_call(client, server, wire, store, episodes, monkeypatch):
-    server.reply = lambda request: wire.Answer(wire.completion("fine"))
+def test_an_error_in_recording_never_reaches_the_call(client, store, episodes, full_disk):
     recorder = trajkit.Recorder(client, store=store)
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
 
     def call() -> str:
         return recorder.client.chat.completions.create(**ASK).choices[0].message.content
 
     with recorder.episode() as e:
         call()
-        with monkeypatch.context() as broken:
-            broken.setattr("trajkit.rollouts.recorder.journal.os.write", full)
+        with full_disk():
             with pytest.warns(UserWarning, match="could not record a call: OSError"):
-                assert call() == "fine"
+                assert call() == "yes"
             e.reward(1.0)  # it was said once: no warning here, where warnings are errors
-        assert call() == "fine"
+        assert call() == "yes"
     with pytest.warns(UserWarning, match="is written, but incomplete: 1 calls, 1 rewards"):
         recorder.close()
     assert recorder.counts.n_lost_calls == 1
@@ -346,15 +336,10 @@ def test_an_error_in_recording_never_reaches_the_call(client, server, wire, stor
     assert trajkit.open_dataset(store).store.manifest.lineage[0].left[0].n_steps == 1
 
 
-def test_where_warnings_are_errors_none_is_raised_into_the_call(client, server, wire, store, monkeypatch):
-    server.reply = lambda request: wire.Answer(wire.completion("fine"))
+def test_where_warnings_are_errors_none_is_raised_into_the_call(client, store, full_disk):
     recorder = trajkit.Recorder(client, store=store)
 
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as broken:
-        broken.setattr("trajkit.rollouts.recorder.journal.os.write", full)
-        assert recorder.client.chat.completions.create(**ASK).choices[0].message.content == "fine"
+    with full_disk():
+        assert recorder.client.chat.completions.create(**ASK).choices[0].message.content == "yes"
     recorder.close()
     assert recorder.counts.fault == "OSError: [Errno 28] No space left on device"

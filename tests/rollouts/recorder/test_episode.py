@@ -144,7 +144,7 @@ def test_episodes_nest(recorder, episodes):
     assert second.origin["parent_episode_id"] == outer.episode_id == first.episode_id
 
 
-def test_two_recorders_know_their_own(client, async_client, server, wire, tmp_path, echo):
+def test_two_recorders_know_their_own(client, async_client, tmp_path, echo):
     with (
         trajkit.Recorder(client, store=tmp_path / "a") as one,
         trajkit.Recorder(client, store=tmp_path / "b") as two,
@@ -160,7 +160,7 @@ def test_two_recorders_know_their_own(client, async_client, server, wire, tmp_pa
 
 
 @pytest.mark.full
-def test_tasks_that_run_at_once_keep_to_their_episodes(async_client, server, wire, store, episodes, echo):
+def test_tasks_that_run_at_once_keep_to_their_episodes(async_client, store, episodes, echo):
     async def play(client, recorder, number: int) -> None:
         async with recorder.episode(task=f"task {number}") as e:
             for turn in range(3):

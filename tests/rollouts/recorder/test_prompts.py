@@ -60,7 +60,7 @@ def plain(sent: dict) -> dict:
 @settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conversation=turns())
 def test_chat_prompts_come_back_as_they_were_sent(client, server, wire, conversation):
-    server.requests, server.script = [], []
+    server.clear()
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
         with trajkit.Recorder(client, store=store) as recorder, recorder.episode():
@@ -120,7 +120,7 @@ def item_plain(item: dict) -> dict:
 @settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conversation=turns(), is_chained=st.booleans())
 def test_prompts_of_responses_come_back_as_they_were_sent(client, server, wire, conversation, is_chained):
-    server.requests, server.script = [], []
+    server.clear()
     expected = []
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
@@ -183,8 +183,7 @@ def test_a_conversation_that_grows_is_stored_once(client, server, wire, store, e
 
 
 @pytest.mark.parametrize("n_agents", [2, 4])
-def test_conversations_in_turns_stay_small_in_the_journal(client, server, wire, store, episodes, n_agents):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_conversations_in_turns_stay_small_in_the_journal(client, store, episodes, n_agents):
     names = [f"agent {number}" for number in range(n_agents)]
     talks = {name: [{"role": "user", "content": f"You are {name}. " + name * 2000}] for name in names}
     with trajkit.Recorder(client, store=store) as recorder, recorder.episode() as e:

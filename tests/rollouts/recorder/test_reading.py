@@ -17,35 +17,11 @@ from trajkit.store.arrow import rows_of
 
 WORDS = st.sampled_from(
     [
-        "messages",
-        "role",
-        "content",
-        "tool_calls",
-        "id",
-        "type",
-        "function",
-        "name",
-        "arguments",
-        "input",
-        "output",
-        "choices",
-        "message",
-        "delta",
-        "index",
-        "text",
-        "user",
-        "assistant",
-        "tool",
-        "system",
-        "function_call",
-        "reasoning",
-        "summary",
-        "message",
-        "usage",
-        "data:",
-        "�",
+        "messages", "role", "content", "tool_calls", "id", "type", "function", "name", "arguments", "input",
+        "output", "choices", "message", "delta", "index", "text", "user", "assistant", "tool", "system",
+        "function_call", "reasoning", "summary", "usage", "data:", "�",
     ]
-)
+)  # fmt: skip
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from tests import warm
 from tests.matrix import daily
 from trajkit.errors import MissingExtra, StoreError
 from trajkit.schema import Outcome
-from trajkit.stack import model_server
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
 
@@ -48,8 +46,7 @@ def script(url: str, store: Path, body: str) -> subprocess.CompletedProcess[str]
     return warm.trajkit([], folder, dict(os.environ), module="program")
 
 
-def test_calls_outside_any_episode_are_episodes_of_their_own(client, server, wire, store, episodes):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_calls_outside_any_episode_are_episodes_of_their_own(client, store, episodes):
     with trajkit.Recorder(client, store=store) as recorder:
         recorder.client.chat.completions.create(**ASK)
         recorder.client.chat.completions.create(**ASK)
@@ -59,8 +56,7 @@ def test_calls_outside_any_episode_are_episodes_of_their_own(client, server, wir
         assert episode.origin == {"outside": True}
 
 
-def test_the_store_says_where_it_comes_from(client, server, wire, store):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_the_store_says_where_it_comes_from(client, server, store):
     recorder = trajkit.Recorder(client, store=str(store))
     recorder.client.chat.completions.create(**ASK)
     manifest = recorder.close()
@@ -72,28 +68,6 @@ def test_the_store_says_where_it_comes_from(client, server, wire, store):
     )
     assert manifest.lineage[0].verb == "record"
     assert not journal_of(store).exists()
-
-
-def test_the_stand_in_model_of_trajkit_can_be_recorded(store, episodes):
-    with model_server.start(mistakes=0.0, invalid=0.0) as running:
-        client = OpenAI(base_url=f"{running.url}/v1", api_key="unused", max_retries=0)
-        messages = [
-            {"role": "system", "content": "Your mission is to go to the red ball."},
-            {"role": "user", "content": "a red ball 2 steps forward"},
-        ]
-        with trajkit.Recorder(client, store=store) as recorder, recorder.episode(task="goto", seed=1) as e:
-            made = recorder.client.chat.completions.create(model="rules", messages=messages, seed=5)
-            e.reward(0.0)
-        client.close()
-    (episode,) = episodes()
-    (step,) = episode.steps
-    assert step.completion.text == made.choices[0].message.content
-    assert [message.text for message in step.messages] == [message["content"] for message in messages]
-    assert (step.n_input_tokens, step.n_output_tokens) == (
-        made.usage.prompt_tokens,
-        made.usage.completion_tokens,
-    )
-    assert step.extra["request"] == {"seed": 5}
 
 
 def test_no_secret_reaches_the_journal_or_the_store(client, server, wire, store, key):
@@ -177,26 +151,15 @@ def test_an_answer_that_repeats_the_key_is_kept_without_it_also_where_it_comes_i
     assert manifest["lineage"][0]["arguments"] == {"n_calls_with_hidden": 4}
 
 
-def test_a_store_that_exists_is_refused(client, store):
-    store.mkdir()
+def test_a_store_that_exists_or_is_being_recorded_is_refused(client, store):
+    with trajkit.Recorder(client, store=store):
+        with pytest.raises(StoreError, match=r"is being recorded: another recorder writes .*store\.journal"):
+            trajkit.Recorder(client, store=store)
+        with pytest.raises(StoreError, match="is being recorded"):
+            trajkit.Recorder.recover(store)
     with pytest.raises(StoreError, match="store exists already"):
         trajkit.Recorder(client, store=store)
     assert not journal_of(store).exists()
-
-
-def test_two_recorders_on_one_store_refuse(client, store):
-    with (
-        trajkit.Recorder(client, store=store),
-        pytest.raises(StoreError, match=r"is being recorded: another recorder writes .*store\.journal"),
-    ):
-        trajkit.Recorder(client, store=store)
-    with pytest.raises(StoreError, match="store exists already"):
-        trajkit.Recorder(client, store=store)
-
-
-def test_a_live_recorder_is_not_recovered(client, store):
-    with trajkit.Recorder(client, store=store), pytest.raises(StoreError, match="is being recorded"):
-        trajkit.Recorder.recover(store)
     with pytest.raises(StoreError, match="exists already"):
         trajkit.Recorder.recover(store)
     with pytest.raises(StoreError, match="there is no journal"):
@@ -204,35 +167,7 @@ def test_a_live_recorder_is_not_recovered(client, store):
 
 
 @pytest.mark.full
-def test_a_recorder_for_each_day_keeps_an_episode_that_runs_past_midnight(client, server, wire, store):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
-    yesterday = trajkit.Recorder(client, store=store.with_name("2026-11-24"))
-    with yesterday.episode(task="late") as late:
-        yesterday.client.chat.completions.create(**ASK)
-        today = trajkit.Recorder(client, store=store.with_name("2026-11-25"))
-        with today.episode(task="early"):
-            today.client.chat.completions.create(**ASK)
-        yesterday.client.chat.completions.create(**ASK)
-    late.metric("solved", True)  # hours later
-    yesterday.close()
-    today.client.chat.completions.create(**ASK)
-    today.close()
-    found = {
-        name: sorted(
-            (episode.task or "outside", episode.n_steps, episode.metrics)
-            for episode in trajkit.open_dataset(store.with_name(name))
-        )
-        for name in ("2026-11-24", "2026-11-25")
-    }
-    assert found == {
-        "2026-11-24": [("late", 2, {"solved": True})],
-        "2026-11-25": [("early", 1, {}), ("outside", 1, {})],
-    }
-
-
-@pytest.mark.full
-def test_a_store_for_each_day_is_written_when_the_day_is_over(server, wire, store):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_a_store_for_each_day_is_written_when_the_day_is_over(server, store):
     body = """
         import pathlib, time
         import trajkit.rollouts.recorder.recorder as module
@@ -302,8 +237,7 @@ def test_a_store_for_each_day_is_written_when_the_day_is_over(server, wire, stor
     assert more.total_reward == 0.75  # a reward before the day was over and one after the end add up
 
 
-def test_a_service_that_begins_again_within_a_day_has_another_store(client, server, wire, store):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_a_service_that_begins_again_within_a_day_has_another_store(client, store):
     for _ in range(2):
         with trajkit.Recorder(client, store=store.with_name("calls-{date}")) as recorder:
             recorder.client.chat.completions.create(**ASK)
@@ -312,8 +246,7 @@ def test_a_service_that_begins_again_within_a_day_has_another_store(client, serv
     assert [len(trajkit.open_dataset(store.with_name(name))) for name in (first, second)] == [1, 1]
 
 
-def test_feedback_after_the_end_is_kept_beside_the_store(client, server, wire, store, episodes):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_feedback_after_the_end_is_kept_beside_the_store(client, store, episodes):
     with trajkit.Recorder(client, store=store) as recorder, recorder.episode(task="t") as e:
         recorder.client.chat.completions.create(**ASK)
         e.metric("score", 0.25)
@@ -390,8 +323,7 @@ def test_a_killed_process_loses_at_most_the_running_call(client, server, wire, s
     assert [step.completion.text for step in half.steps] == ["answer 2", "answer 3"]
 
 
-def test_a_journal_that_is_cut_anywhere_is_read_as_far_as_it_is_whole(client, server, wire, store, tmp_path):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_a_journal_that_is_cut_anywhere_is_read_as_far_as_it_is_whole(client, store, tmp_path):
     recorder = trajkit.Recorder(client, store=store)
     with recorder.episode(task="t") as e:
         for _ in range(3):
@@ -419,8 +351,7 @@ def test_a_journal_that_is_none_or_newer_is_refused(store):
         trajkit.Recorder.recover(store)
 
 
-def test_a_store_that_cannot_be_written_leaves_the_journal(client, server, wire, store, episodes):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_a_store_that_cannot_be_written_leaves_the_journal(client, store, episodes):
     recorder = trajkit.Recorder(client, store=store)
     recorder.client.chat.completions.create(**ASK)
     store.mkdir()  # it is in the way
@@ -430,9 +361,7 @@ def test_a_store_that_cannot_be_written_leaves_the_journal(client, server, wire,
     assert trajkit.Recorder.recover(store).counts.n_steps == 1
 
 
-def test_the_first_error_is_the_one_that_is_seen(client, server, wire, store):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
-
+def test_the_first_error_is_the_one_that_is_seen(client, store):
     def play() -> None:
         with trajkit.Recorder(client, store=store) as recorder:
             recorder.client.chat.completions.create(**ASK)
@@ -445,8 +374,7 @@ def test_the_first_error_is_the_one_that_is_seen(client, server, wire, store):
     assert trajkit.Recorder.recover(store).counts.n_steps == 1
 
 
-def test_a_program_that_forgets_to_close_has_its_store_and_a_warning(server, wire, store, episodes):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_a_program_that_forgets_to_close_has_its_store_and_a_warning(server, store, episodes):
     done = script(server.url, store, "with recorder.episode(task='t'):\n    call()\nraise SystemExit(3)")
     assert done.returncode == 3
     assert "was not closed: its store was written when the program ended" in done.stderr
@@ -455,8 +383,7 @@ def test_a_program_that_forgets_to_close_has_its_store_and_a_warning(server, wir
 
 
 @pytest.mark.full
-def test_a_program_that_forgets_to_close_is_told_when_its_store_cannot_be_written(server, wire, store):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_a_program_that_forgets_to_close_is_told_when_its_store_cannot_be_written(server, store):
     done = script(server.url, store, f"call()\nos.mkdir({str(store)!r})")
     assert done.returncode == 0
     assert f"trajkit.Recorder.recover({str(store)!r}) writes its store from" in done.stderr
@@ -470,8 +397,7 @@ def test_a_program_that_records_nothing_leaves_nothing(server, store):
     assert not list(store.parent.iterdir())
 
 
-def test_calls_after_the_end_go_through_and_are_counted(client, server, wire, store):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_calls_after_the_end_go_through_and_are_counted(client, store):
     recorder = trajkit.Recorder(client, store=store)
     recorder.close()
     with pytest.warns(UserWarning, match="could not record a call: ValueError: the recorder is closed"):
@@ -481,8 +407,7 @@ def test_calls_after_the_end_go_through_and_are_counted(client, server, wire, st
     assert len(trajkit.open_dataset(store)) == 0
 
 
-def test_an_episode_that_is_open_at_the_end_is_an_error(client, server, wire, store, episodes):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_an_episode_that_is_open_at_the_end_is_an_error(client, store, episodes):
     recorder = trajkit.Recorder(client, store=store)
     warned = pytest.warns(UserWarning, match="could not record a note: ValueError: the recorder is closed")
     with warned, recorder.episode() as episode:
@@ -512,8 +437,7 @@ def test_feedback_that_comes_after_the_episode_ended_is_in_the_store(client, ser
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
-def test_a_fork_does_not_write_into_the_journal_of_its_parent(server, wire, store, episodes):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_a_fork_does_not_write_into_the_journal_of_its_parent(server, store, episodes):
     body = """
         import warnings
         with recorder.episode():
@@ -532,27 +456,6 @@ def test_a_fork_does_not_write_into_the_journal_of_its_parent(server, wire, stor
     done = script(server.url, store, body)
     assert done.returncode == 0, done.stderr
     assert episodes()[0].n_steps == 2
-
-
-@pytest.mark.full
-def test_processes_of_their_own_record_at_once(server, wire, tmp_path):
-    """As under pytest-xdist: each worker has a store of its own."""
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
-    context = multiprocessing.get_context("spawn")
-    workers = [
-        context.Process(target=_record, args=(server.url, tmp_path / f"gw{number}")) for number in range(2)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-    for number in range(2):
-        assert trajkit.open_dataset(tmp_path / f"gw{number}").n_steps == 1
-
-
-def _record(url: str, store: Path) -> None:
-    with OpenAI(base_url=url, api_key="unused") as client, trajkit.Recorder(client, store=store) as recorder:
-        recorder.client.chat.completions.create(**ASK)
 
 
 def test_what_is_not_understood_is_kept_as_it_came(client, server, wire, store, episodes):
@@ -584,29 +487,18 @@ def test_without_the_package_openai_it_says_what_to_install(store, monkeypatch):
     assert not list(store.parent.iterdir())
 
 
-def test_a_disk_that_is_full_at_the_beginning_is_named(client, store, monkeypatch):
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("trajkit.rollouts.recorder.journal.os.write", full)
-    with pytest.raises(StoreError, match=r"store\.journal cannot be written: No space left on device"):
+def test_a_disk_that_is_full_at_the_beginning_is_named(client, store, full_disk):
+    named = pytest.raises(StoreError, match=r"store\.journal cannot be written: No space left on device")
+    with full_disk(), named:
         trajkit.Recorder(client, store=store)
     assert not list(store.parent.iterdir())
 
 
-def test_an_episode_whose_beginning_was_lost_keeps_its_calls(
-    client, server, wire, store, episodes, monkeypatch
-):
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_an_episode_whose_beginning_was_lost_keeps_its_calls(client, store, episodes, full_disk):
     recorder = trajkit.Recorder(client, store=store)
     episode = recorder.episode(task="lost")
-    with monkeypatch.context() as broken:
-        broken.setattr("trajkit.rollouts.recorder.journal.os.write", full)
-        with pytest.warns(UserWarning, match="could not record a note"):
-            episode.__enter__()
+    with full_disk(), pytest.warns(UserWarning, match="could not record a note"):
+        episode.__enter__()
     recorder.client.chat.completions.create(**ASK)
     recorder.client.chat.completions.create(**ASK)
     episode.__exit__(None, None, None)
@@ -616,10 +508,7 @@ def test_an_episode_whose_beginning_was_lost_keeps_its_calls(
     assert (found.task, found.n_steps, found.origin) == (None, 2, None)
 
 
-def test_half_a_record_is_taken_back_so_that_the_rest_can_be_read(
-    client, server, wire, store, episodes, monkeypatch
-):
-    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+def test_half_a_record_is_taken_back_so_that_the_rest_can_be_read(client, store, episodes, monkeypatch):
     write = os.write
 
     def half(file: int, data: bytes) -> int:

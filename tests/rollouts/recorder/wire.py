@@ -2,128 +2,30 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import sys
-import threading
-import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any
+
+from tests.rollouts import loopback
+from tests.rollouts.loopback import Reply as Answer
 
 
-class Answer(NamedTuple):
-    """What the server answers one request with."""
-
-    body: Any = None
-    """JSON; text is sent as it is."""
-    events: list[Any] | None = None
-    """Events of a stream instead of a body; text is sent as it is."""
-    status: int = 200
-    delay_s: float = 0.0
-    """Before the answer, or between the events of a stream."""
-    gzipped: bool = False
-    cut: bool = False
-    """End the connection in the middle of the stream."""
-
-
-class Server:
+class Server(loopback.Server):
     """Answers by a script: what is next in it, or what a function makes of the request."""
 
     def __init__(self) -> None:
-        self.requests: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
+        self.clear()
+        super().__init__(lambda request, n: self.script.pop(0) if self.script else self.reply(request))
+
+    def clear(self) -> None:
+        """Forget what was asked; the answer is "yes" until a test says otherwise."""
+        self.asked = []
         self.script: list[Answer] = []
-        self.reply: Callable[[dict[str, Any]], Answer] | None = None
-        self._lock = threading.Lock()
-        server = self
+        self.reply: Callable[[dict[str, Any]], Answer] = lambda request: Answer(completion("yes"))
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-            wbufsize = -1
-
-            def do_GET(self) -> None:
-                self._send(b'{"object": "list", "data": []}', "application/json")
-
-            def do_POST(self) -> None:
-                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with server._lock:
-                    server.requests.append(request)
-                    server.headers.append({k.lower(): v for k, v in self.headers.items()})
-                    answer = server.script.pop(0) if server.script else None
-                if answer is None:
-                    assert server.reply is not None, "nothing to answer"
-                    answer = server.reply(request)
-                if answer.events is None:
-                    time.sleep(answer.delay_s)
-                    text = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
-                    self._send(text.encode(), "application/json", answer)
-                else:
-                    self._stream(answer)
-
-            def _send(self, body: bytes, kind: str, answer: Answer | None = None) -> None:
-                answer = answer or Answer()
-                if answer.gzipped:
-                    body = gzip.compress(body)
-                self.send_response(answer.status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                if answer.gzipped:
-                    self.send_header("Content-Encoding", "gzip")
-                self.end_headers()
-                self.wfile.write(body)
-
-            def _stream(self, answer: Answer) -> None:
-                self.send_response(answer.status)
-                self.send_header("Content-Type", "text/event-stream; charset=utf-8")
-                self.send_header("Transfer-Encoding", "chunked")
-                if answer.gzipped:
-                    self.send_header("Content-Encoding", "gzip")
-                self.end_headers()
-                pieces = [sse(event).encode() for event in answer.events or ()]
-                if answer.gzipped:
-                    pieces = [gzip.compress(b"".join(pieces))]
-                try:
-                    for piece in pieces:
-                        self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
-                        self.wfile.flush()
-                        time.sleep(answer.delay_s)
-                    if not answer.cut:
-                        self.wfile.write(b"0\r\n\r\n")
-                except ConnectionError:
-                    pass  # the caller stopped reading
-                self.close_connection = answer.cut
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = _Quiet(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
-class _Quiet(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Callers that go in the middle are part of the tests."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
-
-
-def sse(event: Any) -> str:
-    """An event as it is on the wire; responses name theirs."""
-    if isinstance(event, str):
-        return event
-    named = f"event: {event['type']}\n" if "type" in event else ""
-    return f"{named}data: {json.dumps(event)}\n\n"
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """The bodies of the requests so far."""
+        return [one.body for one in self.asked]
 
 
 def completion(

@@ -87,6 +87,11 @@ def _thoughts(message: Message) -> list[str]:
     return [block.text for block in blocks if block.text] or [str(one) for one in summaries]
 
 
+def answers(episode: Episode) -> list[str]:
+    """The text of each answer."""
+    return [step.completion.text for step in episode.steps if step.completion is not None]
+
+
 def plain(messages: Iterable[Message]) -> Iterator[tuple[Any, ...]]:
     """Role, text, thoughts, calls and results of each message."""
     for message in messages:

@@ -59,9 +59,10 @@ class Scripted:
                     self._send(json.dumps(_whole(events)).encode(), "application/json")
                     return
                 lines = []
-                for name, event in events:
-                    lines += [f"event: {name}\n"] if name else []
-                    lines.append(f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n")
+                for event in events:
+                    lines += [f"event: {event['type']}\n"] if "type" in event else []
+                    lines.append(f"data: {json.dumps(event)}\n\n")
+                lines += [] if "type" in events[0] else ["data: [DONE]\n\n"]
                 self._send("".join(lines).encode(), "text/event-stream")
 
             def _send(self, body: bytes, kind: str, status: int = 200) -> None:
@@ -134,7 +135,7 @@ def call_id(answer: Answer, position: int) -> str:
     return f"call_{answer['number']:03d}_{position}"
 
 
-def _anthropic(body: Mapping[str, Any], answer: Answer) -> Iterator[tuple[str, Any]]:
+def _anthropic(body: Mapping[str, Any], answer: Answer) -> Iterator[dict[str, Any]]:
     message: dict[str, Any] = {
         "id": f"msg_{answer['number']:04d}",
         "type": "message",
@@ -145,46 +146,33 @@ def _anthropic(body: Mapping[str, Any], answer: Answer) -> Iterator[tuple[str, A
         "stop_sequence": None,
         "usage": {"input_tokens": answer.get("input", _N_INPUT), "output_tokens": 1},
     }
-    yield "message_start", {"type": "message_start", "message": message}
+    yield {"type": "message_start", "message": message}
     blocks: list[tuple[dict[str, Any], dict[str, Any]]] = []
     if answer.get("thought"):
-        blocks.append(
-            (
-                {"type": "thinking", "thinking": "", "signature": ""},
-                {"type": "thinking_delta", "thinking": answer["thought"]},
-            )
-        )
+        delta = {"type": "thinking_delta", "thinking": answer["thought"]}
+        blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, delta))
     if answer.get("text"):
         blocks.append(({"type": "text", "text": ""}, {"type": "text_delta", "text": answer["text"]}))
     for position, (name, given) in enumerate(answer.get("calls") or ()):
         start = {"type": "tool_use", "id": call_id(answer, position), "name": name, "input": {}}
         blocks.append((start, {"type": "input_json_delta", "partial_json": json.dumps(given)}))
     for index, (start, delta) in enumerate(blocks):
-        yield (
-            "content_block_start",
-            {"type": "content_block_start", "index": index, "content_block": start},
-        )
-        yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_start", "index": index, "content_block": start}
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
         if start["type"] == "thinking":
             signed = {"type": "signature_delta", "signature": "c2lnbmVk"}
-            yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": signed}
-        yield "content_block_stop", {"type": "content_block_stop", "index": index}
+            yield {"type": "content_block_delta", "index": index, "delta": signed}
+        yield {"type": "content_block_stop", "index": index}
     reason = "tool_use" if answer.get("calls") else "end_turn"
-    yield (
-        "message_delta",
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": reason, "stop_sequence": None},
-            "usage": {"output_tokens": _N_OUTPUT},
-        },
-    )
-    yield "message_stop", {"type": "message_stop"}
+    stop = {"stop_reason": reason, "stop_sequence": None}
+    yield {"type": "message_delta", "delta": stop, "usage": {"output_tokens": _N_OUTPUT}}
+    yield {"type": "message_stop"}
 
 
-def _whole(events: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _whole(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The answer of a request that is not streamed, for Anthropic's API."""
-    message: dict[str, Any] = dict(events[0][1].get("message") or {})
-    for _, event in events:
+    message: dict[str, Any] = dict(events[0].get("message") or {})
+    for event in events:
         match event.get("type"):
             case "content_block_start":
                 message["content"] = [*message["content"], dict(event["content_block"])]
@@ -195,7 +183,7 @@ def _whole(events: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return message
 
 
-def _responses(body: Mapping[str, Any], answer: Answer) -> Iterator[tuple[str, Any]]:
+def _responses(body: Mapping[str, Any], answer: Answer) -> Iterator[dict[str, Any]]:
     number = answer["number"]
     response: dict[str, Any] = {
         "id": f"resp_{number:04d}",
@@ -205,59 +193,32 @@ def _responses(body: Mapping[str, Any], answer: Answer) -> Iterator[tuple[str, A
         "model": body.get("model"),
         "output": [],
     }
-    yield "response.created", {"type": "response.created", "response": response}
+    yield {"type": "response.created", "response": response}
     items: list[dict[str, Any]] = []
     if answer.get("thought"):
-        items.append(
-            {
-                "type": "reasoning",
-                "id": f"rs_{number:04d}",
-                "summary": [{"type": "summary_text", "text": answer["thought"]}],
-                "encrypted_content": "c2VhbGVk",
-            }
-        )
+        summary = [{"type": "summary_text", "text": answer["thought"]}]
+        thought = {"type": "reasoning", "id": f"rs_{number:04d}", "summary": summary}
+        items.append({**thought, "encrypted_content": "c2VhbGVk"})
     if answer.get("text"):
         part = {"type": "output_text", "text": answer["text"], "annotations": []}
-        items.append(
-            {
-                "type": "message",
-                "id": f"msg_{number:04d}",
-                "role": "assistant",
-                "status": "completed",
-                "content": [part],
-            }
-        )
+        said = {"type": "message", "id": f"msg_{number:04d}", "role": "assistant", "content": [part]}
+        items.append({**said, "status": "completed"})
     for position, (name, given) in enumerate(answer.get("calls") or ()):
         space, _, name = name.rpartition(":")
         call = {"id": f"fc_{number:04d}_{position}", "call_id": call_id(answer, position), "name": name}
         call |= {"namespace": space} if space else {}
         if isinstance(given, str):
-            items.append({"type": "custom_tool_call", "status": "completed", "input": given, **call})
+            call |= {"type": "custom_tool_call", "input": given}
         else:
-            items.append(
-                {"type": "function_call", "status": "completed", "arguments": json.dumps(given), **call}
-            )
+            call |= {"type": "function_call", "arguments": json.dumps(given)}
+        items.append({**call, "status": "completed"})
     for index, item in enumerate(items):
         added = {**item, "content": []} if item["type"] == "message" else item
-        yield (
-            "response.output_item.added",
-            {"type": "response.output_item.added", "output_index": index, "item": added},
-        )
+        yield {"type": "response.output_item.added", "output_index": index, "item": added}
         if item["type"] == "message":
-            yield (
-                "response.output_text.delta",
-                {
-                    "type": "response.output_text.delta",
-                    "item_id": item["id"],
-                    "output_index": index,
-                    "content_index": 0,
-                    "delta": answer["text"],
-                },
-            )
-        yield (
-            "response.output_item.done",
-            {"type": "response.output_item.done", "output_index": index, "item": item},
-        )
+            place = {"item_id": item["id"], "output_index": index, "content_index": 0}
+            yield {"type": "response.output_text.delta", **place, "delta": answer["text"]}
+        yield {"type": "response.output_item.done", "output_index": index, "item": item}
     usage = {
         "input_tokens": answer.get("input", _N_INPUT),
         "input_tokens_details": {"cached_tokens": 20},
@@ -266,10 +227,10 @@ def _responses(body: Mapping[str, Any], answer: Answer) -> Iterator[tuple[str, A
         "total_tokens": answer.get("input", _N_INPUT) + _N_OUTPUT,
     }
     done = {**response, "status": "completed", "output": items, "usage": usage}
-    yield "response.completed", {"type": "response.completed", "response": done}
+    yield {"type": "response.completed", "response": done}
 
 
-def _chat(body: Mapping[str, Any], answer: Answer) -> Iterator[tuple[str, Any]]:
+def _chat(body: Mapping[str, Any], answer: Answer) -> Iterator[dict[str, Any]]:
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     if answer.get("thought"):
         deltas.append({"reasoning_content": answer["thought"]})
@@ -286,16 +247,15 @@ def _chat(body: Mapping[str, Any], answer: Answer) -> Iterator[tuple[str, Any]]:
         "model": body.get("model"),
     }
     for delta in deltas:
-        yield "", {**whole, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        yield {**whole, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     reason = "tool_calls" if answer.get("calls") else "stop"
-    yield "", {**whole, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
+    yield {**whole, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
     usage = {
         "prompt_tokens": answer.get("input", _N_INPUT),
         "completion_tokens": _N_OUTPUT,
         "total_tokens": answer.get("input", _N_INPUT) + _N_OUTPUT,
     }
-    yield "", {**whole, "choices": [], "usage": usage}
-    yield "", "[DONE]"
+    yield {**whole, "choices": [], "usage": usage}
 
 
 _WRITERS = {"/messages": _anthropic, "/responses": _responses, "/chat/completions": _chat}

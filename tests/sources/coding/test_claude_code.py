@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.sources.coding.recorded import unpacked
+from tests.sources.coding.recorded import answers, unpacked
 from tests.sources.reading import Reader, written
 from trajkit.schema import Episode, FileBlock, ToolResultBlock
 from trajkit.sources.catalog import recognised
@@ -67,6 +65,11 @@ def write(folder: Path, lines: Sequence[dict[str, Any]], name: str = "s.jsonl") 
 found, episodes = Reader(SOURCE).found, Reader(SOURCE).session
 
 
+def session(folder: Path, *lines: dict[str, Any]) -> list[Episode]:
+    write(folder, lines)
+    return episodes(folder)
+
+
 def texts(episode: Episode) -> list[list[str]]:
     return [
         [
@@ -77,23 +80,16 @@ def texts(episode: Episode) -> list[list[str]]:
     ]
 
 
-def answers(episode: Episode) -> list[str]:
-    return [step.completion.text for step in episode.steps if step.completion is not None]
-
-
 def test_an_edited_message_makes_a_branch_that_has_only_its_own_answers(tmp_path: Path) -> None:
-    write(
+    main, branch = session(
         tmp_path,
-        [
-            user("u1", None, 0, "hello"),
-            answer("a1", "u1", 1, text("hi")),
-            user("u2", "a1", 2, "first wish"),
-            answer("a2", "u2", 3, text("first deed")),
-            user("u3", "a1", 4, "second wish"),
-            answer("a3", "u3", 5, text("second deed")),
-        ],
+        user("u1", None, 0, "hello"),
+        answer("a1", "u1", 1, text("hi")),
+        user("u2", "a1", 2, "first wish"),
+        answer("a2", "u2", 3, text("first deed")),
+        user("u3", "a1", 4, "second wish"),
+        answer("a3", "u3", 5, text("second deed")),
     )
-    main, branch = episodes(tmp_path)
     assert (main.episode_id, branch.episode_id) == ("s", "s/branch-1")
     assert answers(main) == ["hi", "second deed"]
     assert answers(branch) == ["first deed"]
@@ -109,25 +105,23 @@ def test_the_last_path_is_the_episode_even_if_it_is_shorter(tmp_path: Path) -> N
     for n in range(3):
         long.append(answer(f"a{n}", long[-1]["uuid"], 2 * n + 1, text(f"old {n}")))
         long.append(user(f"w{n}", f"a{n}", 2 * n + 2, "more"))
-    write(tmp_path, [*long, user("u9", None, 20, "again"), answer("a9", "u9", 21, text("new"))])
-    main, branch = episodes(tmp_path)
+    main, branch = session(
+        tmp_path, *long, user("u9", None, 20, "again"), answer("a9", "u9", 21, text("new"))
+    )
     assert (answers(main), answers(branch)) == (["new"], ["old 0", "old 1", "old 2"])
 
 
 def test_lines_of_one_message_are_one_answer_and_results_of_one_answer_no_branches(tmp_path: Path) -> None:
-    write(
+    (main,) = session(
         tmp_path,
-        [
-            user("u1", None, 0, "go"),
-            answer("a1", "u1", 1, text("two at once"), message_id="m"),
-            answer("a2", "a1", 2, call("one"), message_id="m"),
-            user("r1", "a2", 3, result("one")),
-            answer("a3", "a2", 4, call("two"), message_id="m"),
-            user("r2", "a3", 5, result("two")),
-            answer("a4", "r2", 6, text("done")),
-        ],
+        user("u1", None, 0, "go"),
+        answer("a1", "u1", 1, text("two at once"), message_id="m"),
+        answer("a2", "a1", 2, call("one"), message_id="m"),
+        user("r1", "a2", 3, result("one")),
+        answer("a3", "a2", 4, call("two"), message_id="m"),
+        user("r2", "a3", 5, result("two")),
+        answer("a4", "r2", 6, text("done")),
     )
-    (main,) = episodes(tmp_path)
     assert texts(main) == [["go"], ["go", "two at once", "did one", "did two"]]
     assert main.steps[0].action == [
         {"name": "Bash", "arguments": {"command": "one"}},
@@ -146,18 +140,15 @@ def test_a_summary_begins_a_new_prompt_with_the_messages_that_stay(tmp_path: Pat
     kept = {"trigger": "auto", "preservedMessages": {"anchorUuid": "u2", "uuids": ["a1"]}}
     boundary = user("b", None, 2, "", logicalParentUuid="a1", compactMetadata=kept)
     boundary |= {"type": "system", "subtype": "compact_boundary"}
-    write(
+    (main,) = session(
         tmp_path,
-        [
-            user("u1", None, 0, "long talk"),
-            answer("a1", "u1", 1, text("long answer")),
-            boundary,
-            user("u2", "b", 3, "in short", isCompactSummary=True),
-            user("u3", "u2", 4, "go on"),
-            answer("a2", "u3", 5, text("on")),
-        ],
+        user("u1", None, 0, "long talk"),
+        answer("a1", "u1", 1, text("long answer")),
+        boundary,
+        user("u2", "b", 3, "in short", isCompactSummary=True),
+        user("u3", "u2", 4, "go on"),
+        answer("a2", "u3", 5, text("on")),
     )
-    (main,) = episodes(tmp_path)
     assert texts(main) == [["long talk"], ["in short", "long answer", "go on"]]
     assert main.steps[1].n_prompt_kept == 0
     assert main.steps[1].extra is not None
@@ -182,18 +173,15 @@ def test_agents_of_older_versions_are_linked_with_their_session(tmp_path: Path) 
 
 
 def test_a_sidechain_in_the_file_of_its_session_is_an_episode_of_its_own(tmp_path: Path) -> None:
-    write(
+    main, helper = session(
         tmp_path,
-        [
-            user("u1", None, 0, "go"),
-            answer("a1", "u1", 1, call("t")),
-            user("x1", None, 2, "help", isSidechain=True),
-            answer("y1", "x1", 3, text("helped"), isSidechain=True),
-            user("r1", "a1", 4, result("t")),
-            answer("a2", "r1", 5, text("ok")),
-        ],
+        user("u1", None, 0, "go"),
+        answer("a1", "u1", 1, call("t")),
+        user("x1", None, 2, "help", isSidechain=True),
+        answer("y1", "x1", 3, text("helped"), isSidechain=True),
+        user("r1", "a1", 4, result("t")),
+        answer("a2", "r1", 5, text("ok")),
     )
-    main, helper = episodes(tmp_path)
     assert (answers(main), answers(helper)) == (["", "ok"], ["helped"])
     assert helper.episode_id == "s/sidechain-1"
 
@@ -224,17 +212,14 @@ def test_a_session_without_an_answer_is_left_out_and_counted(tmp_path: Path) -> 
 
 def test_images_costs_titles_and_lines_that_are_not_known_are_kept(tmp_path: Path) -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
-    write(
+    (main,) = session(
         tmp_path,
-        [
-            {"type": "summary", "summary": "An old title", "leafUuid": "a1"},
-            user("u1", None, 0, [text("look"), image]),
-            answer("a1", "u1", 1, text("seen"), costUSD=0.25),
-            {"type": "brand-new", "value": 1},
-            {"type": "custom-title", "customTitle": "Pictures"},
-        ],
+        {"type": "summary", "summary": "An old title", "leafUuid": "a1"},
+        user("u1", None, 0, [text("look"), image]),
+        answer("a1", "u1", 1, text("seen"), costUSD=0.25),
+        {"type": "brand-new", "value": 1},
+        {"type": "custom-title", "customTitle": "Pictures"},
     )
-    (main,) = episodes(tmp_path)
     assert main.origin is not None
     assert main.origin["title"] == "Pictures"
     assert (main.origin["cwd"], main.origin["git_branch"]) == ("/home/ana/app", "main")
@@ -243,18 +228,10 @@ def test_images_costs_titles_and_lines_that_are_not_known_are_kept(tmp_path: Pat
     assert any(isinstance(block, FileBlock) for block in (main.steps[0].messages or ())[0].content)
 
 
-def test_the_default_place_is_in_a_hidden_folder_and_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    place = SOURCE.default_place()
-    assert place == tmp_path / ".claude" / "projects"
+def test_a_place_in_a_hidden_folder_is_read(tmp_path: Path) -> None:
+    place = tmp_path / ".claude" / "projects"
     write(place / "-home-ana-app", [user("u1", None, 0, "go"), answer("a1", "u1", 1, text("ok"))])
     assert [one.place for one in found(place)] == ["-home-ana-app/s.jsonl"]
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "elsewhere"))
-    assert SOURCE.default_place() == tmp_path / "elsewhere" / "projects"
-    assert SOURCE.is_personal
 
 
 def test_one_file_brings_its_agents_along_and_is_recognised(tmp_path: Path) -> None:

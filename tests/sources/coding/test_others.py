@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.sources.coding.recorded import unpacked
+from tests.sources.coding.recorded import answers, unpacked
+from tests.sources.files.test_mutations import changed
 from tests.sources.reading import Reader, written
 from trajkit.errors import DataError, RequestError
 from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolCallBlock
@@ -31,10 +32,6 @@ def episodes(name: str, place: Path) -> list[Episode]:
 
 def texts(episode: Episode) -> list[list[str]]:
     return [[message.text for message in prompt or ()] for prompt in episode.prompts()]
-
-
-def answers(episode: Episode) -> list[str]:
-    return [step.completion.text for step in episode.steps if step.completion is not None]
 
 
 # Codex
@@ -349,7 +346,6 @@ def test_sessions_are_recognised_and_the_default_place_is_the_program_s(
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["claude-code", "codex", "pi"])
 def test_odd_values_are_problems_and_no_other_error(name: str, tmp_path: Path) -> None:
-    odd: list[Any] = [None, 7, -1, "x", [], [1], {}, {"type": "x"}, True]
     chance = random.Random(11)
     files = sorted(unpacked(name, tmp_path).rglob("*.jsonl"))
     whole = {path: path.read_text().splitlines() for path in files}
@@ -357,22 +353,8 @@ def test_odd_values_are_problems_and_no_other_error(name: str, tmp_path: Path) -
         path = chance.choice(files)
         lines = list(whole[path])
         at = chance.randrange(len(lines))
-        value = json.loads(lines[at])
-        _spoil(value, chance, odd)
-        lines[at] = json.dumps(value)
+        lines[at] = json.dumps(changed(json.loads(lines[at]), chance))
         path.write_text("\n".join(lines) + "\n")
         for one in found(name, tmp_path / "sessions"):
             assert one.problem is not None or one.aside is not None or one.reading is not None
         path.write_text("\n".join(whole[path]) + "\n")
-
-
-def _spoil(value: Any, chance: random.Random, odd: Sequence[Any]) -> None:
-    """Replace something in a value by an odd one."""
-    while True:
-        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
-        key = chance.choice(keys)
-        if isinstance(value[key], dict | list) and value[key] and chance.random() < 0.7:
-            value = value[key]
-            continue
-        value[key] = chance.choice(odd)
-        return

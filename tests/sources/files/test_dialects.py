@@ -11,15 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.formats.exchange import conversation, whole
 from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.curation.pair_file import open_pairs
+from trajkit.formats.hf_messages import HF_MESSAGES
 from trajkit.schema import Episode, FileBlock, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
+from trajkit.sources.files.importing import Wish, import_files
 from trajkit.store.dataset import open_dataset
 
 TOOL = {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}
 ASKED = {"role": "user", "content": "a"}
 ANSWERED = {"role": "assistant", "content": "b"}
+TURNS = [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]
 
 
 @pytest.fixture(autouse=True)
@@ -45,30 +49,31 @@ def part(kind: str, value: str) -> dict[str, str]:
     return {"type": kind, "value": value}
 
 
-def test_a_file_of_llama_factory_v1_is_read_with_calls_thoughts_and_weights() -> None:
-    call = json.dumps({"name": "look", "arguments": {"at": 1}})
-    (episode,) = episodes(
+LOOK = json.dumps({"name": "look", "arguments": {"at": 1}})
+LLAMA_FACTORY = {
+    "messages": [
+        {"role": "system", "content": [part("text", "s")], "loss_weight": 0.0},
         {
-            "messages": [
-                {"role": "system", "content": [part("text", "s")], "loss_weight": 0.0},
-                {
-                    "role": "user",
-                    "content": [part("text", "u"), part("image_url", "a.png")],
-                    "loss_weight": 0.0,
-                },
-                {"role": "assistant", "content": [part("text", "no")], "loss_weight": 0.0},
-                {"role": "user", "content": [part("text", "v")], "loss_weight": 0.0},
-                {
-                    "role": "assistant",
-                    "content": [part("reasoning", "r"), part("tool_call", call)],
-                    "loss_weight": 1.0,
-                },
-                {"role": "tool", "content": [part("text", "seen")], "loss_weight": 0.0},
-                {"role": "assistant", "content": [part("text", "done")], "loss_weight": 1.0},
-            ],
-            "tools": json.dumps([TOOL]),
-        }
-    )
+            "role": "user",
+            "content": [part("text", "u"), part("image_url", "a.png")],
+            "loss_weight": 0.0,
+        },
+        {"role": "assistant", "content": [part("text", "no")], "loss_weight": 0.0},
+        {"role": "user", "content": [part("text", "v")], "loss_weight": 0.0},
+        {
+            "role": "assistant",
+            "content": [part("reasoning", "r"), part("tool_call", LOOK)],
+            "loss_weight": 1.0,
+        },
+        {"role": "tool", "content": [part("text", "seen")], "loss_weight": 0.0},
+        {"role": "assistant", "content": [part("text", "done")], "loss_weight": 1.0},
+    ],
+    "tools": json.dumps([TOOL]),
+}
+
+
+def test_a_file_of_llama_factory_v1_is_read_with_calls_thoughts_and_weights() -> None:
+    (episode,) = episodes(LLAMA_FACTORY)
     first, second, third = episode.steps
     assert first.messages is not None
     assert first.messages[1].content == (
@@ -98,36 +103,37 @@ def test_tools_among_the_parts_of_llama_factory_are_the_tools() -> None:
     assert [tool["name"] for tool in episode.steps[0].tools or ()] == ["look"]
 
 
-def test_calls_and_results_of_anthropic_are_calls_and_results() -> None:
-    (episode,) = episodes(
+ANTHROPIC = {
+    "system": "s",
+    "tools": [{"name": "look", "input_schema": TOOL["parameters"]}],
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "u"}]},
         {
-            "system": "s",
-            "tools": [{"name": "look", "input_schema": TOOL["parameters"]}],
-            "messages": [
-                {"role": "user", "content": [{"type": "text", "text": "u"}]},
-                {
-                    "role": "assistant",
-                    "content": [
-                        {"type": "thinking", "thinking": "t", "signature": "x"},
-                        {"type": "text", "text": "I look."},
-                        {"type": "tool_use", "id": "c1", "name": "look", "input": {"at": 1}},
-                    ],
-                },
-                {
-                    "role": "user",
-                    "content": [
-                        {
-                            "type": "tool_result",
-                            "tool_use_id": "c1",
-                            "content": [{"type": "text", "text": "seen"}],
-                        },
-                        {"type": "text", "text": "and?"},
-                    ],
-                },
-                {"role": "assistant", "content": "done"},
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "t", "signature": "x"},
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "c1", "name": "look", "input": {"at": 1}},
             ],
-        }
-    )
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c1",
+                    "content": [{"type": "text", "text": "seen"}],
+                },
+                {"type": "text", "text": "and?"},
+            ],
+        },
+        {"role": "assistant", "content": "done"},
+    ],
+}
+
+
+def test_calls_and_results_of_anthropic_are_calls_and_results() -> None:
+    (episode,) = episodes(ANTHROPIC)
     first, second = episode.steps
     assert first.messages is not None
     assert [message.role for message in first.messages] == ["system", "user"]
@@ -366,14 +372,25 @@ def test_what_cannot_be_read_has_a_named_reason(name: str, capsys: pytest.Captur
     assert words in refused("\n".join(map(json.dumps, rows)), capsys)
 
 
-@pytest.mark.parametrize("place", ["weight", "extra"])
-def test_a_number_that_is_too_large_is_left_out_with_skip_bad(place: str) -> None:
-    answer = f'{{"role": "assistant", "content": "b", "{place}": NUMBER}}'
-    bad = f'{{"messages": [{json.dumps(ASKED)}, {answer}]}}\n'
-    bads = "".join(bad.replace("NUMBER", number) for number in ("1e999", "-1e999", "1" * 400, "NaN"))
-    Path("a.jsonl").write_text(f"{bads}{json.dumps({'messages': [ASKED, ANSWERED]})}\n")
-    assert run(["import", "a.jsonl", "-o", "store", "--skip-bad"]) == 0
-    assert len(list(open_dataset("store"))) == 1
+def test_numbers_that_only_python_calls_numbers_are_left_out_with_skip_bad() -> None:
+    places = (
+        '{"role": "assistant", "content": "b", "weight": NUMBER}',
+        '{"role": "assistant", "content": "b", "extra": NUMBER}',
+        '{"role": "assistant", "content": [{"type": "x", "n": NUMBER}]}',
+    )
+    numbers = ("1e999", "-1e999", "1" * 400, "NaN")
+    bad = [
+        f'{{"messages": [{json.dumps(ASKED)}, {place.replace("NUMBER", number)}]}}\n'
+        for place in places
+        for number in numbers
+    ]
+    Path("a.jsonl").write_text(f"{''.join(bad)}{json.dumps({'messages': [ASKED, ANSWERED]})}\n")
+    imported, _ = import_files("a.jsonl", Path("store"), Wish(skip_bad=True))
+    assert imported.n_episodes == 1
+    assert imported.left == {
+        "cannot be read: a number that is too large": 9,
+        "cannot be read: NaN or Infinity, which JSON does not have": 3,
+    }
 
 
 def test_a_table_of_hugging_face_with_dates_bytes_and_decimals_is_read() -> None:
@@ -407,8 +424,62 @@ def test_a_table_of_hugging_face_with_dates_bytes_and_decimals_is_read() -> None
 
 
 @pytest.mark.parametrize(
-    "row", [{"prompt": "a", "chosen": "b", "rejected": "c"}, {"instruction": "a", "input": "", "output": "b"}]
+    ("row", "kind"),
+    [
+        ({"prompt": "a", "chosen": "b", "rejected": "c"}, "preference"),
+        ({"instruction": "a", "input": "", "output": "b"}, "alpaca"),
+        ({"conversations": TURNS}, "sharegpt"),
+    ],
 )
-def test_tables_of_preferences_and_of_alpaca_are_recognised(row: dict[str, str]) -> None:
+def test_a_format_is_recognised_by_the_columns_of_a_table(row: dict[str, Any], kind: str) -> None:
     pq.write_table(pa.Table.from_pylist([row]), "a.parquet")
-    assert run(["import", "a.parquet", "-o", "store"]) == 0
+    imported, _ = import_files("a.parquet", Path("store"), Wish())
+    assert imported.format == kind
+
+
+def test_rows_of_a_table_whose_messages_have_every_field_are_read() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"far": true}'}}
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "where?", "tool_calls": None, "tool_call_id": None},
+        {"role": "assistant", "content": None, "tool_calls": [call], "tool_call_id": None},
+        {"role": "tool", "content": "a key", "tool_calls": None, "tool_call_id": "c1"},
+        {"role": "assistant", "content": "Here.", "tool_calls": None, "tool_call_id": None},
+    ]
+    pq.write_table(pa.Table.from_pylist([{"messages": messages, "score": 0.5}]), "train.parquet")
+    imported, _ = import_files("train.parquet", Path("store"), Wish())
+    assert (imported.format, imported.n_steps) == ("hf-messages", 2)
+    (episode,) = open_dataset("store")
+    assert episode.steps[0].action == [{"name": "look", "arguments": {"far": True}}]
+    (result,) = (episode.steps[1].messages or ())[0].content
+    assert isinstance(result, ToolResultBlock)
+    assert result.name == "look"
+    assert episode.origin == {"file": "train.parquet:1", "columns": {"score": 0.5}}
+
+
+def test_json_columns_are_json_wherever_they_are(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(folder / "hf"))
+    import datasets
+
+    given = [whole(), conversation(episode_id="e2")]
+    rows = [HF_MESSAGES.write(episode).values[0] for episode in given]
+    features = datasets.Features(
+        {
+            "episode_id": datasets.Value("string"),
+            "messages": datasets.List(datasets.Json()),
+            "tools": datasets.List(datasets.Json()),
+            "metadata": datasets.Json(),
+        }
+    )
+    datasets.Dataset.from_list(rows, features=features).to_parquet("train.parquet")
+    imported, _ = import_files("train.parquet", Path("store"), Wish())
+    assert imported.n_exact == 2
+    assert sorted(open_dataset("store"), key=lambda episode: episode.episode_id) == given
+
+
+def test_an_array_in_one_file_is_its_rows() -> None:
+    rows = [{"conversations": TURNS}, {"conversations": []}, {"conversations": TURNS}]
+    Path("alpaca.json").write_text(json.dumps(rows))
+    imported, _ = import_files("alpaca.json", Path("store"), Wish(skip_bad=True))
+    assert (imported.format, imported.n_episodes) == ("sharegpt", 2)
+    assert imported.left == {"cannot be read: not sharegpt": 1}
+    assert imported.problems == ("alpaca.json:2: the document: not sharegpt",)

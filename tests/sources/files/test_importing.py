@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.formats.exchange import conversation, whole
+from tests.formats.test_atif import ASKS, DONE, USER, document
 from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.formats import format_named
@@ -37,8 +40,8 @@ def bring(*arguments: str) -> int:
     return run(["import", *arguments])
 
 
-def test_the_tally_and_the_last_line_say_what_now_exists(capsys):
-    lines("data/a.jsonl", TALK, TALK)
+def test_the_tally_and_the_last_line_say_what_now_exists_and_it_is_never_written_over(capsys):
+    lines("data/deep/a.jsonl", TALK, TALK)
     Path("data/README.md").write_text("read me")
     assert bring("data", "-o", "store") == 0
     printed = capsys.readouterr()
@@ -48,13 +51,10 @@ def test_the_tally_and_the_last_line_say_what_now_exists(capsys):
     ]
     digest = open_dataset("store").store.manifest.digest
     assert printed.out.splitlines()[-1] == f"store  2 episodes  2 steps  digest {digest[:12]}"
-
-
-def test_the_same_files_give_the_same_store(capsys):
-    lines("data/a.jsonl", TALK, {**TALK, "tools": []})
-    for goal in ("one", "two"):
-        assert bring("data", "-o", goal) == 0
-    assert open_dataset("one").store.manifest.digest == open_dataset("two").store.manifest.digest
+    origins = [episode.origin for episode in open_dataset("store")]
+    assert origins == [{"file": "deep/a.jsonl:1"}, {"file": "deep/a.jsonl:2"}]
+    assert bring("data", "-o", "store") == 1
+    assert "store exists already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", daily(["atif", "adp", "sts", "hf-messages"], 2))
@@ -90,26 +90,21 @@ def test_what_cannot_be_read_is_counted_named_and_leaves_nothing(capsys):
     assert sorted(path.name for path in Path().iterdir()) == ["data"]
 
 
-def test_what_is_skipped_is_in_the_tally_and_the_lineage(capsys):
-    lines("data/a.jsonl", TALK, b"{", b"\xff", TALK)
+def test_what_is_skipped_is_in_the_tally_and_the_lineage_and_a_second_store_is_the_same(capsys):
+    lines("data/a.jsonl", TALK, b"{", b"\xff", {**TALK, "tools": []})
     assert bring("data", "-o", "store", "--skip-bad") == 0
     printed = capsys.readouterr()
     assert "left out: a.jsonl:2: the document: not JSON" in printed.err
     assert "left: cannot be read: not UTF-8" in printed.out
     (entry,) = open_dataset("store").store.manifest.lineage
     assert (entry.verb, entry.n_episodes_in, entry.n_episodes_out) == ("import", 4, 2)
-    assert {left.reason: left.n_episodes for left in entry.left} == {
-        "cannot be read: not JSON": 1,
-        "cannot be read: not UTF-8": 1,
-    }
-
-
-def test_json_gives_the_tally(capsys):
-    lines("data/a.jsonl", TALK, b"{")
-    assert bring("data", "-o", "store", "--skip-bad", "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert (printed["format"], printed["n_documents"], printed["n_episodes"]) == ("openai-chat", 2, 1)
-    assert printed["left"] == {"cannot be read: not JSON": 1}
+    left = {"cannot be read: not JSON": 1, "cannot be read: not UTF-8": 1}
+    assert {one.reason: one.n_episodes for one in entry.left} == left
+    assert bring("data", "-o", "again", "--skip-bad", "--json") == 0
+    tally = json.loads(capsys.readouterr().out)
+    assert (tally["format"], tally["n_documents"], tally["n_episodes"]) == ("openai-chat", 4, 2)
+    assert tally["left"] == left
+    assert open_dataset("again").store.manifest.digest == open_dataset("store").store.manifest.digest
 
 
 def test_an_id_that_two_documents_say_is_a_mistake_and_one_that_is_made_is_not(capsys):
@@ -121,13 +116,6 @@ def test_an_id_that_two_documents_say_is_a_mistake_and_one_that_is_made_is_not(c
     assert bring("made", "-o", "store") == 0
     first, second = sorted(episode.episode_id for episode in open_dataset("store"))
     assert second == f"{first}-2"
-
-
-def test_an_episode_says_which_file_it_came_from():
-    lines("data/deep/a.jsonl", TALK)
-    assert bring("data", "-o", "store") == 0
-    (episode,) = open_dataset("store")
-    assert episode.origin == {"file": "deep/a.jsonl:1"}
 
 
 def test_success_and_purpose_are_as_asked():
@@ -162,13 +150,6 @@ def test_a_request_that_cannot_be_met_says_why(arguments, code, words, capsys):
     assert not Path("store").exists()
 
 
-def test_a_store_that_is_there_is_never_written_over(capsys):
-    lines("data/a.jsonl", TALK)
-    assert bring("data", "-o", "store") == 0
-    assert bring("data", "-o", "store") == 1
-    assert "store exists already" in capsys.readouterr().err
-
-
 def test_a_store_that_was_imported_can_be_trained_on(capsys):
     talk = {"messages": [*TALK["messages"]] * 10}
     lines("data/a.jsonl", talk)
@@ -190,3 +171,35 @@ def test_evaluation_episodes_leave_as_such_or_not_at_all(name, capsys):
         assert "has 1 evaluation episode; they must not train" in capsys.readouterr().err
         assert not Path("out.jsonl").exists()
         assert run(["convert", "eval", "--to", name, "-o", "out.jsonl", "--include-eval"]) == 0
+
+
+RUN = """
+import resource, sys
+from pathlib import Path
+from trajkit.sources.files.importing import Wish, import_files
+imported, _ = import_files(Path(sys.argv[1]), Path(sys.argv[2]), Wish())
+print(imported.n_episodes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def peak_mb(folder: Path, goal: Path) -> tuple[int, float]:
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(folder), str(goal)], capture_output=True, text=True, check=True
+    )
+    n_episodes, kilobytes = done.stdout.split()
+    return int(n_episodes), int(kilobytes) / 1024
+
+
+@pytest.mark.full
+def test_memory_does_not_grow_with_the_number_of_files(tmp_path):
+    n = 1000
+    text = json.dumps(document(USER, {**ASKS, "message": "I search. " * 200}, DONE))
+    for name, count in (("few", n // 8), ("many", n)):
+        for number in range(count):
+            folder = tmp_path / name / str(number // 1000)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{number}.json").write_text(text.replace('"s1"', f'"s{number}"'))
+    few, few_mb = peak_mb(tmp_path / "few", tmp_path / "few-store")
+    many, many_mb = peak_mb(tmp_path / "many", tmp_path / "many-store")
+    assert (few, many) == (n // 8, n)
+    assert many_mb < few_mb + 60, (few_mb, many_mb)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trajkit.errors import DataError
+from trajkit.sources.files import logs
 from trajkit.sources.files.importing import Wish, import_files
 from trajkit.store.dataset import open_dataset
 
@@ -21,13 +23,18 @@ def sample(number: int, **fields: object) -> dict[str, object]:
     return {"id": number, "epoch": 1, "messages": TALK, "scores": {"match": {"value": "C"}}, **fields}
 
 
-def zipped(path: Path, header: str, *samples: dict[str, object]) -> Path:
+def zipped(path: Path, header: str, *samples: dict[str, object], **members: bytes) -> Path:
+    """A log of samples, and of members as they are."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr(header, json.dumps(LOG))
+        for name, data in {header: json.dumps(LOG), **members, "summaries.json": "[]"}.items():
+            file.writestr(name, data)
         for one in samples:
             file.writestr(f"samples/{one['id']}_epoch_1.json", json.dumps(one))
-        file.writestr("summaries.json", "[]")
     return path
+
+
+def read(path: Path) -> list[Any]:
+    return list(logs.logs(path, include_errored=False))
 
 
 @pytest.mark.parametrize("header", ["header.json", "_journal/start.json", "start.json"])
@@ -79,3 +86,35 @@ def test_a_way_of_packing_that_python_does_not_read_is_named_with_the_way_out(tm
     path.write_bytes(data)
     with pytest.raises(DataError, match=r"method 93.*inspect log convert --to json"):
         import_files(path, tmp_path / "store", Wish())
+
+
+def test_a_member_that_unpacks_to_too_much_is_named_and_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "MOST_BYTES", 1000)
+    bomb = {"samples/0.json": b"[" + b" " * 1_000_000 + b"]"}
+    path = zipped(tmp_path / "a.eval", "header.json", sample(1), **bomb)
+    assert path.stat().st_size < 3000
+    first, second = read(path)
+    assert (first.place, first.problem.kind) == ("a.eval:samples/0.json", "unpacks to more than 0 MB")
+    assert second.reading is not None
+    (only,) = read(zipped(tmp_path / "b.eval", "x", **{"header.json": b" " * 1_000_000}))
+    assert only.problem.kind == "unpacks to more than 0 MB"
+
+
+@pytest.mark.parametrize("data", [b"", b"PK nonsense", b"hello"])
+def test_a_zip_file_that_is_none_is_named(data, tmp_path):
+    (tmp_path / "a.eval").write_bytes(data)
+    (only,) = read(tmp_path / "a.eval")
+    assert only.problem.kind == "no zip file that can be read"
+
+
+def test_a_member_that_was_damaged_is_named_and_the_others_are_read(tmp_path):
+    path = zipped(tmp_path / "a.eval", "header.json", sample(1), sample(2))
+    with zipfile.ZipFile(path) as file:
+        start = file.getinfo("samples/1_epoch_1.json").header_offset
+    data = bytearray(path.read_bytes())
+    for position in range(start + 60, start + 70):
+        data[position] ^= 0xFF
+    path.write_bytes(data)
+    first, second = read(path)
+    assert first.problem is not None
+    assert second.reading is not None

@@ -26,7 +26,7 @@ from tests.formats.test_atif import ASKS, DONE, USER, document
 from tests.formats.test_fuzz import DEEP
 from tests.formats.test_inspect import LOG, SAMPLE
 from tests.matrix import daily
-from tests.sources.files.test_dialects import ANSWERED, ASKED, PREFERENCES, part
+from tests.sources.files.test_dialects import ANSWERED, ANTHROPIC, ASKED, LLAMA_FACTORY, PREFERENCES
 from tests.sources.files.test_jobs import trial
 from trajkit.cli.main import run
 from trajkit.formats import format_named
@@ -67,27 +67,8 @@ DOCUMENTS: dict[str, list[Any]] = {
         {"messages": [ASKED, ANSWERED], "reward": 1.0, "task": "t"},
     ],
     "openai-chat": written("openai-chat", conversation()),
-    "anthropic": [
-        {
-            "messages": [
-                ASKED,
-                {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
-                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]},
-                ANSWERED,
-            ]
-        }
-    ],
-    "llama-factory": [
-        {
-            "messages": [
-                {"role": "user", "content": [part("text", "u")], "loss_weight": 0.0},
-                {"role": "assistant", "content": [part("tool_call", '{"name": "f"}')], "loss_weight": 1.0},
-                {"role": "tool", "content": [part("text", "x")]},
-                {"role": "assistant", "content": [part("text", "b")]},
-            ],
-            "tools": '[{"name": "f"}]',
-        }
-    ],
+    "anthropic": [ANTHROPIC],
+    "llama-factory": [LLAMA_FACTORY],
     "sharegpt": [
         {
             "conversations": [

@@ -12,8 +12,7 @@ import gzip
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,19 @@ FIXTURE = HERE.parents[1] / "data" / "sources" / "langfuse" / "sent.json.gz"
 REQUIREMENTS = (("langfuse==5.0.4", "openai==3.57.0"),)
 
 
-def record(
-    folder: Path, *, n_episodes: int = thirty.N_EPISODES
-) -> tuple[list[dict[str, Any]], list[thirty.Played]]:
+def record(folder: Path) -> tuple[list[dict[str, Any]], list[thirty.Played]]:
     """Play, and return what the SDK sent and what was played."""
     python = foreign.environment(folder / "environment", *REQUIREMENTS)
     script = Path(shutil.copy(HERE / "client.py", folder))
     with thirty.Answers() as answers, foreign.client(python, script, {"STAND_IN": answers.url}) as told:
         played = thirty.play(
             answers,
-            lambda name: _episode(told, name),
+            lambda name: nullcontext(
+                lambda messages, tools: told(
+                    {"do": "ask", "session": name, "messages": messages, "tools": tools}
+                )
+            ),
             lambda name, value: told({"do": "score", "session": name, "value": value}),
-            n_episodes=n_episodes,
         )
         answers.put({"role": "assistant", "content": "I look."})
         answers.put({"role": "assistant", "content": "I look again."})
@@ -49,11 +49,6 @@ def read_by_sdk(folder: Path, url: str) -> list[int]:
     with foreign.client(python, folder / "client.py", {"STAND_IN": url}) as told:
         counts: list[int] = told({"do": "read", "url": url})
     return counts
-
-
-@contextmanager
-def _episode(told: Callable[[Mapping[str, Any]], Any], name: str) -> Iterator[thirty.Ask]:
-    yield lambda messages, tools: told({"do": "ask", "session": name, "messages": messages, "tools": tools})
 
 
 def recorded() -> list[dict[str, Any]]:

@@ -222,17 +222,18 @@ def export(folder: Path, tables: Tables, suffix: str, *, is_enriched: bool = Tru
         if suffix == ".parquet":
             pq.write_table(_arrow(plain), path)
         else:
-            path.write_bytes(_text(plain, suffix))
+            path.write_bytes(file_of(plain, suffix))
     (folder / PROJECT / "manifests").mkdir()
     (folder / PROJECT / "manifests" / "2026.json").write_text("{}")
     return folder
 
 
-def _text(rows: list[dict[str, Any]], suffix: str) -> bytes:
+def file_of(rows: Sequence[dict[str, Any]], suffix: str) -> bytes:
+    """The bytes of a file of rows: `.csv`, `.json`, or lines of JSON; also with `.gz`."""
     kind = suffix.removesuffix(".gz")
     if kind == ".csv":
         out = io.StringIO()
-        writer = csv.DictWriter(out, list(rows[0]))
+        writer = csv.DictWriter(out, list({name: None for row in rows for name in row}))
         writer.writeheader()
         for row in rows:
             writer.writerow({k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in row.items()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.sources import thirty
+from tests.sources.langfuse.server import file_of
 from tests.sources.litellm import record
 from tests.sources.reading import Reader, answer, written
 from trajkit.errors import RequestError
@@ -21,8 +21,7 @@ from trajkit.schema import FileBlock, ThoughtBlock, ToolCallBlock
 from trajkit.sources.calls import CUT_TEXT, NO_PROMPT, NO_SESSION
 from trajkit.sources.catalog import recognised
 from trajkit.sources.files.importing import import_files
-from trajkit.sources.litellm.connect import SOURCE
-from trajkit.sources.litellm.rows import CUT_CHAIN, NO_ANSWER, NO_CALL, REDACTED
+from trajkit.sources.litellm.connect import CUT_CHAIN, NO_ANSWER, NO_CALL, REDACTED, SOURCE
 from trajkit.sources.wish import Wish
 from trajkit.store.reader import open_store
 from trajkit.testing import SourceContract
@@ -90,10 +89,7 @@ def test_the_thirty_episodes_come_back_from_a_file(file: Path) -> None:
 @pytest.mark.full
 def test_the_thirty_episodes_come_back_from_a_csv_file(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     file = tmp_path / "spend.csv"
-    with file.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, fieldnames=sorted({name for one in rows for name in one}))
-        writer.writeheader()
-        writer.writerows(reversed(rows))
+    file.write_bytes(file_of(rows[::-1], ".csv"))
     thirty.assert_same(READ.of_babyai(file), thirty.expected(), has_metric=False)
     assert recognised(str(file)) == "litellm"
     step = READ.of_babyai(file)[0].steps[0]
@@ -258,7 +254,7 @@ def load(server: Any, name: str, rows: Sequence[dict[str, Any]], ddl: str) -> st
         ' GRANT SELECT ON "LiteLLM_SpendLogs" TO reader',
         name,
     )
-    return str(server.address.url(name))
+    return str(server.url(name))
 
 
 @pytest.fixture(scope="module")
@@ -296,12 +292,12 @@ def test_the_password_is_in_no_place_and_a_database_of_another_system_is_named(
     postgres_server.run('DROP DATABASE IF EXISTS "other" WITH (FORCE)')
     postgres_server.run('CREATE DATABASE "other"')
     with pytest.raises(RequestError, match="has no table LiteLLM_SpendLogs"):
-        READ.found(postgres_server.address.url("other"))
+        READ.found(postgres_server.url("other"))
     postgres_server.run(
         'CREATE TABLE "LiteLLM_SpendLogs" (x int); GRANT SELECT ON "LiteLLM_SpendLogs" TO reader', "other"
     )
     with pytest.raises(RequestError, match="has no column request_id, call_type"):
-        READ.found(postgres_server.address.url("other"))
+        READ.found(postgres_server.url("other"))
     with pytest.raises(RequestError, match="are in Postgres"):
         READ.found("https://litellm.example")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,49 +28,25 @@ REQUIREMENTS = (
     # the wheel is the whole of MLflow; what it requires beside is for models, which are not used here
     ("--no-deps", "mlflow==3.18.0"),
     (
-        *(
-            "alembic<2",
-            "cachetools<8",
-            "click!=8.3.0,<9",
-            "cloudpickle<4",
-            "cryptography<51",
-            "databricks-sdk<1",
-        ),
-        *("aiohttp<4", "fastapi<1", "Flask<4", "Flask-CORS<7", "gitpython<4", "graphene<4", "huey<4"),
-        *(
-            "importlib_metadata<10",
-            "numpy<3",
-            "openai==3.57.0",
-            "opentelemetry-proto<3",
-            "opentelemetry-sdk<3",
-        ),
-        *(
-            "packaging<27",
-            "pandas<4",
-            "protobuf<8",
-            "pydantic<3",
-            "python-dotenv<2",
-            "pyyaml<7",
-            "requests<3",
-        ),
-        *("sqlalchemy<3", "sqlparse<1", "uvicorn<1"),
+        *("alembic<2", "cachetools<8", "click!=8.3.0,<9", "cloudpickle<4", "cryptography<51", "aiohttp<4"),
+        *("databricks-sdk<1", "fastapi<1", "Flask<4", "Flask-CORS<7", "gitpython<4", "graphene<4", "huey<4"),
+        *("importlib_metadata<10", "numpy<3", "openai==3.57.0", "opentelemetry-proto<3", "packaging<27"),
+        *("opentelemetry-sdk<3", "pandas<4", "protobuf<8", "pydantic<3", "python-dotenv<2", "pyyaml<7"),
+        *("requests<3", "sqlalchemy<3", "sqlparse<1", "uvicorn<1"),
     ),
 )
 KEPT = (
-    "alembic_version",
-    "assessments",
-    "experiments",
-    "spans",
-    "trace_info",
-    "trace_request_metadata",
-    "trace_tags",
+    *("alembic_version", "assessments", "experiments", "spans"),
+    *("trace_info", "trace_request_metadata", "trace_tags"),
 )
 """The tables of the fixture."""
 
 
-@contextmanager
-def server(folder: Path) -> Iterator[tuple[str, Path, Path]]:
-    """Run `mlflow server` on SQLite: its address, the Python beside it, and its database."""
+def record(folder: Path) -> tuple[Path, list[thirty.Played]]:
+    """Play against `mlflow server`, and return its database and what was played.
+
+    What the API says of it goes to `api.jsonl.gz`.
+    """
     python = foreign.environment(folder / "environment", *REQUIREMENTS)
     database = folder / "mlflow.db"
     port = free_port()
@@ -78,48 +54,41 @@ def server(folder: Path) -> Iterator[tuple[str, Path, Path]]:
     command += ["--backend-store-uri", f"sqlite:///{database}"]
     command += ["--artifacts-destination", str(folder / "artifacts")]
     with running(command, port, folder / "server.log") as url:
-        yield url, python, database
-
-
-def record(folder: Path, *, n_episodes: int = thirty.N_EPISODES) -> tuple[Path, list[thirty.Played]]:
-    """Play, and return the database and what was played; what the API says of it goes to `api.jsonl.gz`."""
-    with server(folder) as (url, python, database):
-        played = play(url, python, folder, n_episodes=n_episodes)
+        played = _play(url, python, folder)
         with foreign.forwarded(url, folder / "api.jsonl.gz", hide=str(folder)) as address:
             for place in (address, f"{address}?experiment=shapes"):
                 list(SOURCE.read(place, Wish()))
     return database, played
 
 
-def play(url: str, python: Path, folder: Path, *, n_episodes: int = thirty.N_EPISODES) -> list[thirty.Played]:
-    """Play through MLflow's client, against a server that runs."""
-    with thirty.Answers() as answers:
-        settings = {"MLFLOW_TRACKING_URI": url, "STAND_IN": answers.url, "LOGNAME": "expert"}
-        script = shutil.copy(HERE / "client.py", folder)  # MLflow logs the Git repository of a program
-        with foreign.client(python, Path(script), settings) as told:
-            told({"do": "use", "experiment": "babyai"})
-            traces: dict[str, str] = {}
-            played = thirty.play(
-                answers,
-                lambda name: _episode(told, name, traces),
-                lambda name, value: told({"do": "score", "trace": traces[name], "value": value}),
-                n_episodes=n_episodes,
-            )
-            for number in range(5):
-                answers.put({"role": "assistant", "content": f"Answer {number}."})
-            told({"do": "use", "experiment": "shapes"})
-            told({"do": "shapes"})
+def _play(url: str, python: Path, folder: Path) -> list[thirty.Played]:
+    """Play through MLflow's client."""
+    settings = {"MLFLOW_TRACKING_URI": url, "LOGNAME": "expert"}
+    script = Path(shutil.copy(HERE / "client.py", folder))  # MLflow logs the Git repository of a program
+    traces: dict[str, str] = {}
+    with (
+        thirty.Answers() as answers,
+        foreign.client(python, script, {**settings, "STAND_IN": answers.url}) as told,
+    ):
+
+        @contextmanager
+        def episode(name: str) -> Iterator[thirty.Ask]:
+            def ask(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
+                traces[name] = told({"do": "ask", "session": name, "messages": messages, "tools": tools})
+
+            yield ask
+
+        told({"do": "use", "experiment": "babyai"})
+        played = thirty.play(
+            answers,
+            episode,
+            lambda name, value: told({"do": "score", "trace": traces[name], "value": value}),
+        )
+        for number in range(5):
+            answers.put({"role": "assistant", "content": f"Answer {number}."})
+        told({"do": "use", "experiment": "shapes"})
+        told({"do": "shapes"})
     return played
-
-
-@contextmanager
-def _episode(
-    told: Callable[[Mapping[str, Any]], Any], name: str, traces: dict[str, str]
-) -> Iterator[thirty.Ask]:
-    def ask(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
-        traces[name] = told({"do": "ask", "session": name, "messages": messages, "tools": tools})
-
-    yield ask
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.sources import thirty
+from tests.sources import foreign, thirty
 from tests.sources.openai_agents import record
-from tests.sources.reading import Reader, answer
+from tests.sources.reading import Reader, answer, written
 from trajkit.formats.reading.document import Reading
 from trajkit.schema import FileBlock, ThoughtBlock, ToolResultBlock
 from trajkit.sources.calls import NO_PROMPT, NO_SESSION
@@ -36,14 +35,8 @@ def rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in AGENTS.read_text(encoding="utf-8").splitlines()]
 
 
-def unpacked(folder: Path, out: Path) -> Path:
-    path = folder / "thirty.jsonl"
-    path.write_bytes(gzip.decompress((out / "thirty.jsonl.gz").read_bytes()))
-    return path
-
-
 def test_thirty_episodes_of_the_real_sdk_come_back_the_same(tmp_path: Path) -> None:
-    found = READ.episodes(unpacked(tmp_path, record.DATA))
+    found = READ.episodes(foreign.unpacked(record.DATA / "thirty.jsonl.gz", tmp_path / "thirty.jsonl"))
     thirty.assert_same(found.values(), thirty.expected(), has_tools=False, has_metric=False)
     first = found["babyai-000"]
     assert first.tags == {"player": "expert"}
@@ -56,7 +49,7 @@ def test_thirty_episodes_of_the_real_sdk_come_back_the_same(tmp_path: Path) -> N
 @pytest.mark.full
 def test_thirty_episodes_recorded_anew_come_back_the_same(tmp_path: Path) -> None:
     played = record.record(tmp_path, tmp_path / "out")
-    found = READ.episodes(unpacked(tmp_path, tmp_path / "out"))
+    found = READ.episodes(foreign.unpacked(tmp_path / "out" / "thirty.jsonl.gz", tmp_path / "thirty.jsonl"))
     thirty.assert_same(found.values(), played, has_tools=False, has_metric=False)
 
 
@@ -105,19 +98,15 @@ def test_a_failed_call_keeps_its_error_and_a_trace_without_a_group_is_alone() ->
 def test_lines_in_any_order_and_in_batches_are_the_same_episodes(tmp_path: Path) -> None:
     items = rows()
     random.Random(3).shuffle(items)
-    path = tmp_path / "batches.jsonl"
     batches = [{"data": items[at : at + 4]} for at in range(0, len(items), 4)]
-    path.write_text("\n".join(map(json.dumps, batches)), encoding="utf-8")
-    again = READ.episodes(path)
+    again = READ.episodes(written(tmp_path / "batches.jsonl", batches))
     for name, one in READ.episodes(AGENTS).items():
         assert again[name].steps == one.steps
 
 
 def test_a_bad_line_is_named_and_the_others_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "bad.jsonl"
     bad = [{"object": "session", "id": "x"}, {"object": "trace.span", "id": "y"}, [1]]
-    path.write_text("\n".join(map(json.dumps, [*bad, *rows()])), encoding="utf-8")
-    found = READ.found(path)
+    found = READ.found(written(tmp_path / "bad.jsonl", [*bad, *rows()]))
     wrong = [(one.place, one.problem.kind) for one in found if one.problem is not None]
     assert wrong == [
         ("bad.jsonl:1", "neither a trace nor a span"),
@@ -129,8 +118,7 @@ def test_a_bad_line_is_named_and_the_others_are_read(tmp_path: Path) -> None:
 
 def test_a_time_that_is_none_is_the_problem_of_its_session(tmp_path: Path) -> None:
     items = [row | ({"started_at": "soon"} if row["object"] == "trace.span" else {}) for row in rows()]
-    path = tmp_path / "times.jsonl"
-    path.write_text("\n".join(map(json.dumps, items)), encoding="utf-8")
+    path = written(tmp_path / "times.jsonl", items)
     assert {one.problem.kind for one in READ.found(path) if one.problem is not None} == {"not a time"}
 
 

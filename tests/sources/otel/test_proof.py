@@ -17,7 +17,6 @@ from tests.sources.otel import collector
 from trajkit.sources.files.importing import import_files
 from trajkit.sources.otel.receiver import FILE, Receiver, receive
 from trajkit.sources.wish import Wish
-from trajkit.stack.clickhouse import ClickHouse as Server
 from trajkit.store.dataset import open_dataset
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace")
@@ -115,15 +114,14 @@ def test_thirty_episodes_come_back_by_the_messages_of_gen_ai(sent: Sent, tmp_pat
     assert (step.finish_reason, (step.extra or {})["settings"]) == ("tool_calls", {"temperature": 0.5})
 
 
-def test_thirty_episodes_come_back_from_clickhouse(sent: Sent, tmp_path: Path) -> None:
+def test_thirty_episodes_come_back_from_clickhouse(sent: Sent, server: Any, tmp_path: Path) -> None:
     requests = [json.loads(line) for line in (sent.openinference / FILE).read_text().splitlines()]
-    with Server.start(tmp_path / "clickhouse") as server:
-        server.ask("CREATE DATABASE otel")
-        url = server.url_for(server.user, database="otel")
-        with contextlib.closing(clickhouse_connect.get_client(dsn=url)) as client:
-            collector.create(client)
-            collector.insert(client, requests)
-        episodes = imported(url.replace("http:", "clickhouse:"), tmp_path / "store")
+    server.ask("CREATE DATABASE IF NOT EXISTS otel")
+    url = server.url_for(server.user, database="otel")
+    with contextlib.closing(clickhouse_connect.get_client(dsn=url)) as client:
+        collector.create(client)
+        collector.insert(client, requests)
+    episodes = imported(url.replace("http:", "clickhouse:"), tmp_path / "store")
     thirty.assert_same(episodes, sent.played)
 
 

@@ -22,6 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from tests.sources.otel.record import new_call, request, span, text
+from trajkit.cli.main import run
 from trajkit.errors import StackError, StoreError
 from trajkit.sources.files.importing import import_files
 from trajkit.sources.otel.receiver import FILE, Receiver, receive
@@ -113,29 +114,26 @@ def test_a_bad_span_is_rejected_and_the_others_are_kept(receiver: Receiver) -> N
     assert "not an id" in partial.error_message
 
 
-@pytest.mark.parametrize(
-    ("data", "media_type", "headers", "path", "status"),
-    [
-        (b"{", JSON, {}, "/v1/traces", 400),
-        (b"[1]", JSON, {}, "/v1/traces", 400),
-        (b'{"resourceSpans": 7}', JSON, {}, "/v1/traces", 400),
-        (b"\xff\xff", PROTOBUF, {}, "/v1/traces", 400),
-        (b"no gzip", JSON, {"Content-Encoding": "gzip"}, "/v1/traces", 400),
-        (gzip.compress(b"{}", mtime=0)[:-6], JSON, {"Content-Encoding": "gzip"}, "/v1/traces", 400),
-        (b"{}", JSON, {"Content-Encoding": "br"}, "/v1/traces", 415),
-        (b"{}", "text/plain", {}, "/v1/traces", 415),
+def test_what_is_no_request_is_refused_with_a_reason(receiver: Receiver) -> None:
+    traces, packed = "/v1/traces", {"Content-Encoding": "gzip"}
+    many = gzip.compress(bytes(60_000_000), 1, mtime=0)
+    refused: list[tuple[bytes, str, dict[str, str], str, int]] = [
+        (b"{", JSON, {}, traces, 400),
+        (b"[1]", JSON, {}, traces, 400),
+        (b'{"resourceSpans": 7}', JSON, {}, traces, 400),
+        (b"\xff\xff", PROTOBUF, {}, traces, 400),
+        (b"no gzip", JSON, packed, traces, 400),
+        (gzip.compress(b"{}", mtime=0)[:-6], JSON, packed, traces, 400),
+        (b"{}", JSON, {"Content-Encoding": "br"}, traces, 415),
+        (b"{}", "text/plain", {}, traces, 415),
         (b"{}", JSON, {}, "/v1/metrics", 404),
-        (b"{}", JSON, {"Origin": "http://127.0.0.1:4318"}, "/v1/traces", 403),
-        (gzip.compress(bytes(60_000_000), 1, mtime=0), JSON, {"Content-Encoding": "gzip"}, "/v1/traces", 413),
-    ],
-)
-def test_what_is_no_request_is_refused_with_a_reason(
-    receiver: Receiver, data: bytes, media_type: str, headers: dict[str, str], path: str, status: int
-) -> None:
-    found, said = post(receiver.url, data, media_type, path=path, **headers)
-    assert found == status
-    assert len(said) > 10
-    assert (receiver.folder / FILE).read_bytes() == b""
+        (b"{}", JSON, {"Origin": "http://127.0.0.1:4318"}, traces, 403),
+        (many, JSON, packed, traces, 413),
+    ]
+    for data, media_type, headers, path, status in refused:
+        found, said = post(receiver.url, data, media_type, path=path, **headers)
+        assert (found, len(said) > 10) == (status, True), data[:40]
+        assert (receiver.folder / FILE).read_bytes() == b""
     assert post(receiver.url, json.dumps(request(call(1))).encode())[0] == 200
 
 
@@ -192,12 +190,11 @@ def test_ctrl_c_ends_it_and_it_says_what_to_do_next(tmp_path: Path) -> None:
     ]
 
 
-def test_it_ends_when_nothing_comes(tmp_path: Path) -> None:
-    process = started(tmp_path, "--until-idle", "0.3")
-    _, talk = process.communicate(timeout=30)
-    assert (process.returncode, talk.splitlines()[-1]) == (0, "received 0 spans of 0 sessions")
+def test_it_ends_when_nothing_comes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["receive", "-o", str(tmp_path / "traces"), "--port", "0", "--until-idle", "0.3"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "received 0 spans of 0 sessions"
 
 
-def started(folder: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "trajkit", "receive", "-o", "traces", "--port", "0", "--json", *options]
+def started(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "trajkit", "receive", "-o", "traces", "--port", "0", "--json"]
     return subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

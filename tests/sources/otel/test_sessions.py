@@ -1,20 +1,25 @@
-"""Spans become the calls of sessions: by spelling, by agent, each call once."""
+"""Spans become the calls of sessions: by spelling, by agent, each call once; whatever is odd is a problem."""
 
 from __future__ import annotations
 
+import copy
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.sources.otel.record import GOAL, new_call, openinference, request, span, text
+from tests.sources.files.test_mutations import places
+from tests.sources.otel.record import GOAL, new_call, openinference, request, requests, span, text
 from tests.sources.reading import Reader, answer, written
 from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
 from trajkit.sources.calls import CUT_TEXT, NO_PROMPT, NO_SESSION
-from trajkit.sources.otel.connect import SOURCE
-from trajkit.sources.otel.rows import NO_CALLS
+from trajkit.sources.files.found import Found, Unread
+from trajkit.sources.otel.connect import NO_CALLS, SOURCE
 from trajkit.sources.spans.session import CUT_ATTRIBUTES
+from trajkit.sources.wish import Wish
+from trajkit.testing import SourceContract
 
 READ = Reader(SOURCE)
 
@@ -22,6 +27,17 @@ READ = Reader(SOURCE)
 @pytest.fixture(scope="module")
 def fixture() -> dict[str, Episode]:
     return READ.episodes(GOAL)
+
+
+class TestOtel(SourceContract):
+    source = SOURCE
+    place = str(GOAL)
+    n_episodes = 4
+    n_steps = 7
+
+
+def test_the_fixture_is_what_its_script_writes() -> None:
+    assert [json.loads(line) for line in GOAL.read_text().splitlines()] == requests()
 
 
 def hello(**more: Any) -> dict[str, Any]:
@@ -174,3 +190,21 @@ def test_a_folder_is_recognised(tmp_path: Path) -> None:
     assert not SOURCE.recognises("clickhouse://user:secret@host/langfuse")
     (tmp_path / "a.jsonl").write_text('{"messages": []}\n')
     assert not SOURCE.recognises(str(tmp_path))
+
+
+ODD = [
+    *(None, 7, -1, "x", "", [], {}, [1], {"a": 1}, True, 1e30, "[{", "[1]", "[[]]", [{}], "null", "{}"),
+    *('[{"role": 5}]', '[{"role": "user", "parts": [null, 5, {"type": 5}]}]', "\\ud800", 10**30),
+    '[{"role": "user", "content": {"a": 1}}]',
+]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_odd_values_are_problems_and_nothing_else(seed: int, tmp_path: Path) -> None:
+    chosen = random.Random(seed)
+    for number in range(15):
+        value = copy.deepcopy(requests())
+        holder, key = chosen.choice(list(places(value)))
+        holder[key] = chosen.choice(ODD)
+        path = written(tmp_path / f"{number}.jsonl", value)
+        assert all(isinstance(one, Found | Unread) for one in SOURCE.read(str(path), Wish()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +11,10 @@ import clickhouse_connect
 import pytest
 
 from tests.sources.otel import collector
+from tests.sources.otel.record import GOAL, requests
 from tests.sources.reading import Reader
 from trajkit.errors import RequestError
+from trajkit.schema import Episode
 from trajkit.sources.files.importing import import_files
 from trajkit.sources.otel.connect import SOURCE
 from trajkit.sources.wish import Wish
@@ -21,20 +22,14 @@ from trajkit.stack.clickhouse import ClickHouse as Server
 
 READ = Reader(SOURCE)
 
-FIXTURE = Path("tests/data/sources/otel/traces.jsonl")
-
 
 @pytest.fixture(scope="module")
 def database(server: Server) -> Iterator[tuple[Any, str]]:
-    server.ask("CREATE DATABASE otel")
+    server.ask("CREATE DATABASE IF NOT EXISTS otel")
     url = server.url_for(server.user, database="otel")
     client = clickhouse_connect.get_client(dsn=url)
     yield client, url.replace("http://", "clickhouse://")
     client.close()
-
-
-def requests() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in FIXTURE.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("is_json", [False, True], ids=["map", "json"])
@@ -42,20 +37,19 @@ def test_the_table_gives_what_the_files_give(database: tuple[Any, str], is_json:
     client, url = database
     collector.create(client, is_json=is_json)
     collector.insert(client, requests())
-    ours, theirs = READ.sound(url), READ.sound(str(FIXTURE))
+    ours, theirs = READ.sound(url), READ.sound(GOAL)
     assert ours.keys() == theirs.keys()
     for name, one in theirs.items():
-        other = ours[name]
-        assert [step.messages for step in other.steps] == [step.messages for step in one.steps], name
-        assert [step.completion for step in other.steps] == [step.completion for step in one.steps]
-        assert [step.tools for step in other.steps] == [step.tools for step in one.steps]
-        assert [step.started_at for step in other.steps] == [step.started_at for step in one.steps]
-        assert [step.n_input_tokens for step in other.steps] == [step.n_input_tokens for step in one.steps]
-        assert [(step.extra or {}).get("error") for step in other.steps] == [
-            (step.extra or {}).get("error") for step in one.steps
-        ]
-        assert (other.metrics, other.tags) == (one.metrics, one.tags)
-        assert [item.value for item in other.feedback] == [item.value for item in one.feedback]
+        assert said(ours[name]) == said(one), name
+
+
+def said(episode: Episode) -> list[Any]:
+    """What a table keeps: of other attributes it has texts alone."""
+    names = ("messages", "completion", "tools", "started_at", "n_input_tokens")
+    steps = [
+        [*(getattr(step, name) for name in names), (step.extra or {}).get("error")] for step in episode.steps
+    ]
+    return [steps, episode.metrics, episode.tags, [item.value for item in episode.feedback]]
 
 
 def test_since_is_asked_of_the_server(database: tuple[Any, str]) -> None:

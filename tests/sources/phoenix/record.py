@@ -12,10 +12,8 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any
 
 from tests.node_tools import free_port, running
 from tests.sources import foreign, thirty
@@ -40,9 +38,11 @@ KEPT = (
 """The tables of the fixture."""
 
 
-@contextmanager
-def server(folder: Path) -> Iterator[tuple[str, Path, Path]]:
-    """Run `phoenix serve` on SQLite: its address, the Python beside it, and its database."""
+def record(folder: Path) -> tuple[Path, list[thirty.Played]]:
+    """Play against `phoenix serve`, and return its database and what was played.
+
+    What the API says of it goes to `api.jsonl.gz`.
+    """
     python = foreign.environment(folder / "environment", *REQUIREMENTS)
     port = free_port()
     settings = {
@@ -55,29 +55,26 @@ def server(folder: Path) -> Iterator[tuple[str, Path, Path]]:
     plain = [f"{name}={value}" for name, value in settings.items()]
     command = ["env", "-u", "PYTHONPATH", *plain, foreign.program(python, "phoenix"), "serve"]
     with running(command, port, folder / "server.log") as url:
-        yield url, python, folder / "phoenix.db"
-
-
-def record(folder: Path, *, n_episodes: int = thirty.N_EPISODES) -> tuple[Path, list[thirty.Played]]:
-    """Play, and return the database and what was played; what the API says of it goes to `api.jsonl.gz`."""
-    with server(folder) as (url, python, database):
-        played = play(url, python, n_episodes=n_episodes)
+        played = _play(url, python)
         with foreign.forwarded(url, folder / "api.jsonl.gz", hide=str(folder)) as address:
             for place in (address, f"{address}?project=shapes"):
                 list(SOURCE.read(place, Wish()))
-    return database, played
+    return folder / "phoenix.db", played
 
 
-def play(url: str, python: Path, *, n_episodes: int = thirty.N_EPISODES) -> list[thirty.Played]:
-    """Play through Phoenix's client, against a server that runs."""
+def _play(url: str, python: Path) -> list[thirty.Played]:
+    """Play through Phoenix's client."""
     with thirty.Answers() as answers:
         settings = {"PHOENIX_COLLECTOR_ENDPOINT": url, "STAND_IN": answers.url}
         with foreign.client(python, HERE / "client.py", {**settings, "PROJECT": "babyai"}) as told:
             played = thirty.play(
                 answers,
-                lambda name: _episode(told, name),
+                lambda name: nullcontext(
+                    lambda messages, tools: told(
+                        {"do": "ask", "session": name, "messages": messages, "tools": tools}
+                    )
+                ),
                 lambda name, value: told({"do": "score", "session": name, "value": value}),
-                n_episodes=n_episodes,
             )
         for number in range(5):
             answers.put({"role": "assistant", "content": f"Answer {number}."})
@@ -85,14 +82,6 @@ def play(url: str, python: Path, *, n_episodes: int = thirty.N_EPISODES) -> list
             told({"do": "shapes"})
             told({"do": "costs"})
     return played
-
-
-@contextmanager
-def _episode(told: Callable[[Mapping[str, Any]], Any], name: str) -> Iterator[thirty.Ask]:
-    def ask(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
-        told({"do": "ask", "session": name, "messages": messages, "tools": tools})
-
-    yield ask
 
 
 if __name__ == "__main__":

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,12 +14,11 @@ from tests.sources import foreign, thirty
 from tests.sources.phoenix import record
 from tests.sources.reading import Reader
 from trajkit.errors import DataError, RequestError, ServiceError
-from trajkit.schema import FileBlock
+from trajkit.schema import Episode, FileBlock
 from trajkit.sources.calls import NO_SESSION
 from trajkit.sources.catalog import recognised
 from trajkit.sources.files.importing import import_files
-from trajkit.sources.phoenix.connect import SOURCE
-from trajkit.sources.phoenix.rows import DOCUMENT_SCORES
+from trajkit.sources.phoenix.connect import DOCUMENT_SCORES, SOURCE
 from trajkit.sources.wish import Wish
 from trajkit.testing import SourceContract
 
@@ -49,35 +46,32 @@ def server() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def found(database: Path) -> dict[str, Episode]:
+    return READ.episodes(database)
+
+
 class TestPhoenix(SourceContract):
     source = SOURCE
-    n_episodes = thirty.N_EPISODES + N_OTHERS
+    n_episodes = 3 + N_OTHERS
+    n_steps = 16
     not_in_fixture = ("thoughts",)
 
     @pytest.fixture(autouse=True)
-    def _place(self, database: Path) -> None:
-        type(self).place = str(database)
-        with closing(sqlite3.connect(database)) as connection:
-            (type(self).n_steps,) = connection.execute(
-                "SELECT count(*) FROM spans WHERE span_kind = 'LLM'"
-            ).fetchone()
+    def _place(self, changed: Callable[..., Path]) -> None:
+        most = "session_id LIKE 'babyai-%' AND session_id > 'babyai-002'"
+        sessions = f"SELECT id FROM project_sessions WHERE {most}"
+        type(self).place = str(changed(f"DELETE FROM traces WHERE project_session_rowid IN ({sessions})"))
 
 
-def test_thirty_episodes_come_back_from_the_database(database: Path) -> None:
-    thirty.assert_same(READ.of_babyai(database), thirty.expected())
-
-
-def test_thirty_episodes_come_back_from_the_server(server: str) -> None:
-    thirty.assert_same(READ.of_babyai(server), thirty.expected())
-
-
-def test_the_server_and_the_database_say_the_same_but_for_costs_and_documents(
-    database: Path, server: str
+def test_thirty_episodes_come_back_and_the_server_and_the_database_say_the_same(
+    database: Path, found: dict[str, Episode], server: str
 ) -> None:
-    """The API does not tell what a call cost, nor the scores of documents."""
-    ours, theirs = READ.episodes(database), READ.episodes(server)
-    assert ours.keys() == theirs.keys()
-    for name, one in ours.items():
+    """But for costs: the API does not tell what a call cost, nor the scores of documents."""
+    thirty.assert_same(READ.of_babyai(database), thirty.expected())
+    theirs = READ.episodes(server)
+    assert found.keys() == theirs.keys()
+    for name, one in found.items():
         steps = tuple(step.model_copy(update={"cost_usd": None}) for step in one.steps)
         assert one.model_copy(update={"steps": steps}) == theirs[name], name
 
@@ -93,8 +87,8 @@ def test_one_project_is_chosen_by_name(database: Path, server: str) -> None:
         READ.found(f"sqlite:///{database}?run=1")
 
 
-def test_a_session_has_its_turns_its_sub_agents_and_its_user(database: Path) -> None:
-    trip, searcher, reader = (one for name, one in READ.episodes(database).items() if name.startswith("trip"))
+def test_a_session_has_its_turns_its_sub_agents_and_its_user(found: dict[str, Episode]) -> None:
+    trip, searcher, reader = (one for name, one in found.items() if name.startswith("trip"))
     assert [step.agent_name for step in trip.steps] == ["lead", "lead", None]
     assert [step.n_prompt_kept for step in trip.steps] == [0, 2, 0]
     assert trip.tags == {"user_id": "ada", "beta": "true"}
@@ -107,8 +101,8 @@ def test_a_session_has_its_turns_its_sub_agents_and_its_user(database: Path) -> 
     assert image.mime_type == "image/png"
 
 
-def test_a_call_has_its_settings_tokens_cost_and_failure(database: Path) -> None:
-    first, second, refused = READ.episodes(database)["trip"].steps
+def test_a_call_has_its_settings_tokens_cost_and_failure(found: dict[str, Episode]) -> None:
+    first, second, refused = found["trip"].steps
     assert (first.extra or {})["settings"] == {"temperature": 0.5, "max_tokens": 64, "stop": ["END"]}
     assert (first.n_input_tokens, first.n_output_tokens, first.finish_reason) == (100, 7, "tool_calls")
     assert first.model_name == "gpt-4o-mini"
@@ -118,9 +112,9 @@ def test_a_call_has_its_settings_tokens_cost_and_failure(database: Path) -> None
     assert refused.completion is None
 
 
-def test_annotations_are_metrics_and_comments(database: Path) -> None:
+def test_annotations_are_metrics_and_comments(found: dict[str, Episode]) -> None:
     """Of a name the later counts; a label beside a number is a tag; a label alone is a comment."""
-    trip = READ.episodes(database)["trip"]
+    trip = found["trip"]
     assert trip.metrics == {"correct": 1.0}
     assert trip.steps[0].metrics == {"quality": 0.75}
     by_name = {(one.metric_name, str(one.tags.get("name"))): one for one in trip.feedback}
@@ -130,13 +124,9 @@ def test_annotations_are_metrics_and_comments(database: Path) -> None:
     assert said == {("tone", "friendly"), ("note", "A note."), ("correct", "It rains.")}
 
 
-def test_a_lone_trace_and_scores_of_documents_are_counted(database: Path, tmp_path: Path) -> None:
-    report, _ = import_files(database, tmp_path / "store", Wish())
-    assert report.missing[NO_SESSION] == 1
-    assert report.missing[DOCUMENT_SCORES] == 1
-
-
-def test_a_session_without_a_call_is_left_out(changed: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_lone_trace_a_session_without_a_call_and_scores_of_documents_are_counted(
+    changed: Callable[..., Path], tmp_path: Path
+) -> None:
     place = changed(
         "UPDATE spans SET attributes = json_set(attributes, '$.openinference.span.kind', 'CHAIN')"
         " WHERE trace_rowid IN (SELECT t.id FROM traces t JOIN project_sessions s"
@@ -144,6 +134,8 @@ def test_a_session_without_a_call_is_left_out(changed: Callable[..., Path], tmp_
     )
     report, _ = import_files(place, tmp_path / "store", Wish())
     assert report.left == {"no call of a model in it": 1}
+    assert report.missing[NO_SESSION] == 1
+    assert report.missing[DOCUMENT_SCORES] == 1
 
 
 def test_a_database_without_the_newer_tables_is_read(changed: Callable[..., Path]) -> None:

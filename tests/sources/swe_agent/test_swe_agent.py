@@ -14,8 +14,7 @@ from tests.sources.swe_agent import record
 from trajkit.formats.reading.document import Reading
 from trajkit.schema import FileBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
 from trajkit.sources.catalog import recognised
-from trajkit.sources.swe_agent.connect import SOURCE
-from trajkit.sources.swe_agent.rows import FROM_HISTORY
+from trajkit.sources.swe_agent.connect import FROM_HISTORY, SOURCE
 from trajkit.sources.wish import Wish
 from trajkit.testing.source import SourceContract
 

@@ -10,8 +10,7 @@ import gzip
 import json
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 
 from tests.sources import foreign, thirty
@@ -49,12 +48,13 @@ def _play(python: Path, kind: str, made: Path) -> list[thirty.Played]:
         thirty.Answers() as answers,
         foreign.client(python, _HERE / f"client_{kind}.py", None, answers.url, made) as tell,
     ):
-
-        @contextmanager
-        def episode(name: str) -> Iterator[thirty.Ask]:
-            yield lambda messages, tools: tell({"name": name, "messages": messages, "tools": tools})
-
-        played = thirty.play(answers, episode, lambda name, value: tell({"end": name, "value": value}))
+        played = thirty.play(
+            answers,
+            lambda name: nullcontext(
+                lambda messages, tools: tell({"name": name, "messages": messages, "tools": tools})
+            ),
+            lambda name, value: tell({"end": name, "value": value}),
+        )
         if kind == "graph":
             for said in (
                 {"content": "2", "reasoning_content": "One and one."},

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.training.hosted.life import ROW
-from tests.training.hosted.openai_server import KEY, FakeOpenAI, serving
+from tests.training.hosted.life import CASES, ROW, Begin, Ready, Running, quickly, ready
+from tests.training.hosted.openai_server import KEY, FakeOpenAI
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 from trajkit.training.hosted import launch
@@ -63,8 +65,46 @@ def service(tmp_path: Path, stores: Path, monkeypatch: pytest.MonkeyPatch) -> It
         (tmp_path / name).symlink_to(stores / name, target_is_directory=True)
     monkeypatch.setattr(launch, "FIRST_POLL_S", 0.01)
     monkeypatch.setattr(launch, "LONGEST_POLL_S", 0.02)
-    fake = FakeOpenAI()
-    with serving(fake) as url:
+    with FakeOpenAI() as fake:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.url)
         yield fake
+
+
+@pytest.fixture(scope="session")
+def begin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begin]:
+    """Start a service with an API of its own and prepare a job for it, once; then forget what was asked."""
+    with ExitStack() as stack:
+
+        @functools.cache
+        def started(name: str) -> Running:
+            case = CASES[name]
+            server = stack.enter_context(case.start())
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv(case.variable, case.key)
+                service = case.connect({"base_url": server.url})
+                job = ready(service, tmp_path_factory.mktemp(name), case.base, **{case.epochs: 2})
+            return Running(case, server, job)
+
+        def again(name: str, monkeypatch: pytest.MonkeyPatch) -> Running:
+            running = started(name)
+            quickly(monkeypatch)
+            monkeypatch.setenv(running.case.variable, running.case.key)
+            for variable in (f"{name.upper()}_BASE_URL", "FIREWORKS_ACCOUNT_ID"):
+                monkeypatch.delenv(variable, raising=False)
+            running.server.reset()
+            return running
+
+        yield again
+
+
+@pytest.fixture(params=CASES)
+def running(request: pytest.FixtureRequest, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> Running:
+    """Each service with an API of its own."""
+    return begin(request.param, monkeypatch)
+
+
+@pytest.fixture
+def job(running: Running, tmp_path: Path) -> Ready:
+    """A job that is prepared for it."""
+    return running.prepared.copied(tmp_path / "runs")

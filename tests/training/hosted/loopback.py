@@ -64,14 +64,15 @@ class Loopback:
 
     Args:
         answer: The stand-in.
+        prefix: Beginning of every path, which is a part of `url` and not of what is heard.
     """
 
-    def __init__(self, answer: Callable[[Request], Reply]) -> None:
+    def __init__(self, answer: Callable[[Request], Reply], prefix: str = "") -> None:
         self.requests: list[Request] = []
         self.mangle: Callable[[str, Any], Any] = lambda call, answer: answer
         """Makes of an answer (to `METHOD /path`) what is sent."""
-        self._http = _Http(self, answer)
-        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+        self.prefix, self._http = prefix, _Http(self, answer)
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}{prefix}"
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
@@ -97,6 +98,9 @@ class _Http(ThreadingHTTPServer):
         self.owner, self.answer, self.lock = owner, answer, threading.Lock()
         super().__init__(("127.0.0.1", 0), _Handler)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # a client that went away
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Http
@@ -107,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         request = Request(
             self.command,
-            unquote(parts.path),
+            unquote(parts.path).removeprefix(self.server.owner.prefix),
             dict(parse_qsl(parts.query)),
             {name.lower(): value for name, value in self.headers.items()},
             self.rfile.read(int(self.headers.get("content-length") or 0)),
@@ -121,7 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return
         if reply.status < 300 and not isinstance(reply.body, bytes):
             reply = reply._replace(body=self.server.owner.mangle(str(request), reply.body))
-        body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body or {}).encode()
+        sent = {} if reply.body is None else reply.body
+        body = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
         self.send_response(reply.status)
         for name, value in {"Content-Type": "application/json", **reply.headers}.items():
             self.send_header(name, value)

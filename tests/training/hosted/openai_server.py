@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from email import message_from_bytes
-from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+
+from tests.training.hosted.loopback import Hangup, Loopback, Reply, Request
 
 KEY = "sk-test-0123456789abcdef"
 LOSSES = "step,train_loss\n1,0.9\n2,0.4\n"
 
 
-class FakeOpenAI:
-    """The state of the service. Jobs go one status on with each look; tests change what they want to see."""
+class FakeOpenAI(Loopback):
+    """The service. Jobs go one status on with each look; tests change what they want to see."""
 
     def __init__(self) -> None:
+        super().__init__(self._heard, "/v1")
         self.files: dict[str, dict[str, Any]] = {}
         self.contents: dict[str, bytes] = {"file-result": base64.b64encode(LOSSES.encode())}
         self.uploads: dict[str, list[bytes]] = {}
@@ -37,21 +32,36 @@ class FakeOpenAI:
         self.broken: dict[str, int] = {}
         """`METHOD path` to how often the connection is closed before the answer. The work is done."""
         self.models: dict[str, dict[str, Any]] = {"gpt-4.1-mini-2025-04-14": {"shutdown_date": "2027-01-14"}}
-        self.calls: list[str] = []
         self.bodies: list[dict[str, Any]] = []
         """What jobs were asked for with."""
         self.has_history = True
         self.first_status = "processed"
         """Of a file that was just uploaded."""
-        self.mangle: Callable[[str, Any], Any] = lambda call, answer: answer
-        """Makes of an answer (to `METHOD path`) what is sent."""
         self.moved: dict[str, str] = {}
         """`METHOD path` to the address that it is sent on to."""
         self.lag_s = 0.0
         """So long a new job is not listed."""
         self.is_endless = False
         """Whether every page of a list says that there are more, and the next is the same."""
-        self.url = ""
+
+    @property
+    def calls(self) -> list[str]:
+        """Every request, as `METHOD path`."""
+        return [str(request) for request in self.requests]
+
+    def _heard(self, request: Request) -> Reply:
+        call = str(request)
+        if request.key != KEY:
+            said = {"message": f"Incorrect API key provided: {request.key}", "code": "invalid_api_key"}
+            return Reply({"error": said}, 401)
+        if call in self.moved:
+            return Reply({}, 307, {"Location": self.moved[call]})
+        is_form = request.headers.get("content-type", "").startswith("multipart")
+        reply = self.answer(request, request.form if is_form else request.json)
+        if self.broken.get(call, 0) > 0:
+            self.broken[call] -= 1
+            raise Hangup
+        return reply
 
     def add_job(self, body: dict[str, Any]) -> dict[str, Any]:
         job_id = f"ftjob-{len(self.jobs) + 1}"
@@ -118,58 +128,54 @@ class FakeOpenAI:
             job["error"] = self.error
         return job
 
-    def answer(self, method: str, path: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
-        """Status and answer of a call."""
-        if (found := self.refused.get(f"{method} {path}")) is not None:
-            return found
-        match method, path.strip("/").split("/"):
+    def answer(self, request: Request, body: Any) -> Reply:
+        """The answer to a call; of a form the fields are the body."""
+        if (found := self.refused.get(str(request))) is not None:
+            return Reply(found[1], found[0])
+        query = request.query
+        match request.method, request.path.strip("/").split("/"):
             case "GET", ["models", name]:
                 known = self.models.get(name)
                 if known is None:
-                    return 404, {
-                        "error": {"message": f"The model '{name}' does not exist", "code": "model_not_found"}
-                    }
-                return 200, {"id": name, "object": "model", "created": 1, "owned_by": "system"} | known
+                    return _missing(f"The model '{name}' does not exist", "model_not_found")
+                return Reply({"id": name, "object": "model", "created": 1, "owned_by": "system"} | known)
             case "POST", ["files"]:
-                return 200, self._add_file(body["file"], body["filename"], body["purpose"])
+                return Reply(self._add_file(body["file"]))
             case "GET", ["files", name]:
                 self.files[name]["status"] = "processed"
-                return 200, self.files[name]
+                return Reply(self.files[name])
             case "DELETE", ["files", name]:
                 if self.files.pop(name, None) is None:
-                    return 404, {"error": {"message": "No such File object", "code": None}}
-                return 200, {"id": name, "object": "file", "deleted": True}
+                    return _missing("No such File object")
+                return Reply({"id": name, "object": "file", "deleted": True})
             case "GET", ["files", name, "content"]:
-                return 200, self.contents[name]
+                return Reply(self.contents[name], headers={"Content-Type": "application/octet-stream"})
             case "POST", ["uploads"]:
                 name = f"upload_{len(self.uploads) + 1}"
                 self.uploads[name] = []
-                return 200, {
-                    "id": name,
-                    "object": "upload",
-                    "status": "pending",
-                    "filename": body["filename"],
-                }
+                return Reply(
+                    {"id": name, "object": "upload", "status": "pending", "filename": body["filename"]}
+                )
             case "POST", ["uploads", name, "parts"]:
                 self.uploads[name].append(body["data"])
-                return 200, {"id": f"part_{len(self.uploads[name])}", "object": "upload.part"}
+                return Reply({"id": f"part_{len(self.uploads[name])}", "object": "upload.part"})
             case "POST", ["uploads", name, "complete"]:
                 n_parts = len(self.uploads[name])
                 assert body["part_ids"] == [f"part_{number + 1}" for number in range(n_parts)]
-                file = self._add_file(b"".join(self.uploads[name]), "training.jsonl", "fine-tune")
-                return 200, {"id": name, "object": "upload", "status": "completed", "file": file}
+                file = self._add_file(b"".join(self.uploads[name]))
+                return Reply({"id": name, "object": "upload", "status": "completed", "file": file})
             case "POST", ["uploads", name, "cancel"]:
-                return 200, {"id": name, "object": "upload", "status": "cancelled"}
+                return Reply({"id": name, "object": "upload", "status": "cancelled"})
             case "POST", ["fine_tuning", "jobs"]:
-                return 200, self.add_job(body)
+                return Reply(self.add_job(body))
             case "GET", ["fine_tuning", "jobs"]:
-                return 200, _page(self._listed(query), query)
+                return Reply(_page(self._listed(query), query))
             case "GET", ["fine_tuning", "jobs", name]:
-                return 200, self.look_at(name)
+                return Reply(self.look_at(name))
             case "GET", ["fine_tuning", "jobs", name, "events"] if self.is_endless:
-                return 200, _page(self.events[name][::-1], {}) | {"has_more": True}
+                return Reply(_page(self.events[name][::-1], {}) | {"has_more": True})
             case "GET", ["fine_tuning", "jobs", name, "events"]:
-                return 200, _page(self.events[name][::-1], query)
+                return Reply(_page(self.events[name][::-1], query))
             case "GET", ["fine_tuning", "jobs", name, "checkpoints"]:
                 checkpoint = {
                     "id": "ckpt-1",
@@ -180,15 +186,15 @@ class FakeOpenAI:
                     "metrics": {"step": 1, "train_loss": 0.9},
                     "step_number": 1,
                 }
-                return 200, _page([checkpoint], query)
+                return Reply(_page([checkpoint], query))
             case "POST", ["fine_tuning", "jobs", name, verb]:
                 self.jobs[name]["status"] = {"cancel": "cancelled", "pause": "paused", "resume": "running"}[
                     verb
                 ]
-                return 200, self.jobs[name]
-        return 404, {"error": {"message": f"Invalid URL ({method} {path})", "code": None}}
+                return Reply(self.jobs[name])
+        return _missing(f"Invalid URL ({request})")
 
-    def _add_file(self, content: bytes, filename: str, purpose: str) -> dict[str, Any]:
+    def _add_file(self, content: bytes) -> dict[str, Any]:
         name = f"file-{len(self.contents)}"
         self.contents[name] = content
         self.files[name] = {
@@ -196,106 +202,29 @@ class FakeOpenAI:
             "object": "file",
             "bytes": len(content),
             "created_at": 1,
-            "filename": filename,
-            "purpose": purpose,
+            "filename": "training.jsonl",
+            "purpose": "fine-tune",
             "status": self.first_status,
         }
         return self.files[name]
 
-    def _listed(self, query: dict[str, list[str]]) -> list[dict[str, Any]]:
+    def _listed(self, query: dict[str, str]) -> list[dict[str, Any]]:
         found = [job for job in self.jobs.values() if time.time() - job["made_at"] >= self.lag_s][::-1]
-        for name, values in query.items():
+        for name, value in query.items():
             if (key := re.fullmatch(r"metadata\[(.+)\]", name)) is not None:
-                found = [job for job in found if (job["metadata"] or {}).get(key[1]) == values[0]]
-        if self.has_history and query.get("limit") == ["1"] and not found:
+                found = [job for job in found if (job["metadata"] or {}).get(key[1]) == value]
+        if self.has_history and query.get("limit") == "1" and not found:
             return [{"id": "ftjob-old", "object": "fine_tuning.job", "status": "succeeded", "model": "m"}]
         return found
 
 
-def _page(items: list[dict[str, Any]], query: dict[str, list[str]]) -> dict[str, Any]:
+def _page(items: list[dict[str, Any]], query: dict[str, str]) -> dict[str, Any]:
     """A page of a list, after the item of this id."""
-    after, limit = query.get("after", [None])[0], int(query.get("limit", ["20"])[0])
+    after, limit = query.get("after"), int(query.get("limit", "20"))
     start = next((n + 1 for n, item in enumerate(items) if item["id"] == after), 0)
     page = items[start : start + limit]
     return {"object": "list", "data": page, "has_more": start + limit < len(items)}
 
 
-def _parts(body: bytes, kind: str) -> dict[str, Any]:
-    """The fields of a form with files."""
-    whole: Message = message_from_bytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body)
-    found: dict[str, Any] = {}
-    for part in whole.get_payload():  # type: ignore[union-attr]
-        assert isinstance(part, Message)
-        name = part.get_param("name", header="content-disposition")
-        content = part.get_payload(decode=True)
-        if (filename := part.get_filename()) is not None:
-            found[str(name)], found["filename"] = content, filename
-        else:
-            assert isinstance(content, bytes)
-            found[str(name)] = content.decode()
-    return found
-
-
-@contextmanager
-def serving(fake: FakeOpenAI) -> Iterator[str]:
-    """The service at an address, for the time of a block."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # else 40 ms between head and body
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-        def _serve(self) -> None:
-            parts = urlsplit(self.path)
-            path = parts.path.removeprefix("/v1")
-            call = f"{self.command} {path}"
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            fake.calls.append(call)
-            if self.headers.get("Authorization") != f"Bearer {KEY}":
-                said = {"message": f"Incorrect API key provided: {self.headers.get('Authorization')}"}
-                self._send(401, {"error": said | {"code": "invalid_api_key"}})
-                return
-            kind = self.headers.get("Content-Type", "")
-            read: Any = _parts(body, kind) if kind.startswith("multipart") else json.loads(body or b"null")
-            if call in fake.moved:
-                self._send(307, {}, Location=fake.moved[call])
-                return
-            status, answer = fake.answer(self.command, path, parse_qs(parts.query), read)
-            if fake.broken.get(call, 0) > 0:
-                fake.broken[call] -= 1
-                self.close_connection = True
-                self.connection.shutdown(2)
-                return
-            self._send(status, fake.mangle(call, answer))
-
-        def _send(self, status: int, answer: Any, **headers: str) -> None:
-            content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-            self.send_response(status)
-            is_bytes = isinstance(answer, bytes) and not answer.startswith(b"{")
-            self.send_header("Content-Type", "application/octet-stream" if is_bytes else "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_POST = do_DELETE = _serve
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            pass  # a client that went away
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    fake.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    try:
-        yield fake.url
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def _missing(message: str, code: str | None = None) -> Reply:
+    return Reply({"error": {"message": message, "code": code}}, 404)

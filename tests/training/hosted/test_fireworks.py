@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,50 +10,31 @@ import pytest
 
 from tests.training.hosted import life, sdk
 from tests.training.hosted.fireworks_standin import ACCOUNT, KEY, MODEL, N_STEPS, FireworksStandIn
-from tests.training.hosted.life import Ready, quickly, ready
+from tests.training.hosted.life import Begin, Ready, Running, everything
 from tests.training.hosted.loopback import Reply
 from trajkit.errors import RequestError, ServiceError
 from trajkit.training.hosted import launch
 from trajkit.training.hosted.fireworks.connect import Fireworks, connect
 from trajkit.training.hosted.service import Order
-from trajkit.training.job import JobStatus
-from trajkit.training.step import Step
+from trajkit.training.job import JobStatus, Step
 
 CREATE = f"POST /v1/{ACCOUNT}/supervisedFineTuningJobs"
 
 
-@pytest.fixture(scope="module")
-def standin() -> Iterator[FireworksStandIn]:
-    with FireworksStandIn() as standin:
-        yield standin
-
-
-@pytest.fixture(scope="module")
-def prepared(standin: FireworksStandIn, tmp_path_factory: pytest.TempPathFactory) -> Ready:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FIREWORKS_API_KEY", KEY)
-        service = connect({"base_url": standin.url})
-        return ready(service, tmp_path_factory.mktemp("fireworks"), "qwen3-8b", epochs=2)
+@pytest.fixture
+def running(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> Running:
+    return begin("fireworks", monkeypatch)
 
 
 @pytest.fixture
-def fireworks(standin: FireworksStandIn, monkeypatch: pytest.MonkeyPatch) -> FireworksStandIn:
-    monkeypatch.setenv("FIREWORKS_API_KEY", KEY)
-    for name in ("FIREWORKS_BASE_URL", "FIREWORKS_ACCOUNT_ID"):
-        monkeypatch.delenv(name, raising=False)
-    quickly(monkeypatch)
-    standin.reset()
-    return standin
+def fireworks(running: Running) -> FireworksStandIn:
+    assert isinstance(running.server, FireworksStandIn)
+    return running.server
 
 
 @pytest.fixture
 def service(fireworks: FireworksStandIn) -> Fireworks:
     return connect({"base_url": fireworks.url})
-
-
-@pytest.fixture
-def job(fireworks: FireworksStandIn, prepared: Ready, tmp_path: Path) -> Ready:
-    return prepared.copied(tmp_path / "runs")
 
 
 def order(**about: Any) -> Order:
@@ -80,12 +60,10 @@ def test_a_job_is_uploaded_created_followed_and_named(fireworks: FireworksStandI
     assert remote["evalAutoCarveout"] is False, "the worlds that measure are ours to choose"
     assert fireworks.contents[remote["dataset"]] == (job.folder / "training.jsonl").read_bytes()
     assert fireworks.contents[remote["evaluationDataset"]] == (job.folder / "validation.jsonl").read_bytes()
-    assert done.remote["state"]["facts"] == {"expected_usd": 3.25}  # type: ignore[index,call-overload]
-
-
-def test_rows_carry_the_weight_of_their_step(prepared: Ready) -> None:
-    rows = [json.loads(line) for line in (prepared.folder / "training.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (job.folder / "training.jsonl").read_text().splitlines()]
     assert {row["weight"] for row in rows} == {1.0}
+    assert KEY not in everything(job.folder)
+    assert done.remote["state"]["facts"] == {"expected_usd": 3.25}  # type: ignore[index,call-overload]
 
 
 def test_losses_may_stand_a_level_deeper(fireworks: FireworksStandIn, job: Ready) -> None:
@@ -146,8 +124,10 @@ def test_rows_that_fireworks_does_not_take_are_named_and_removed(
     assert not fireworks.datasets
 
 
-def test_a_large_file_goes_to_an_address_of_its_own(fireworks: FireworksStandIn, rows: Path) -> None:
-    service = Fireworks(fireworks.url, account="me", direct_bytes=1000)
+def test_a_large_file_goes_to_an_address_of_its_own(
+    fireworks: FireworksStandIn, service: Fireworks, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trajkit.training.hosted.fireworks.data.DIRECT_BYTES", 1000)
     fireworks.n_early = 2
     seen: list[tuple[int, int]] = []
     name = service.upload(rows, on_sent=lambda n_done, n_total: seen.append((n_done, n_total)))
@@ -259,7 +239,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.full
 def test_fireworks_sdk_lives_with_the_stand_in_and_asks_as_we_do(
-    wheel: Path, fireworks: FireworksStandIn, service: Fireworks, rows: Path
+    wheel: Path,
+    fireworks: FireworksStandIn,
+    service: Fireworks,
+    rows: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file_id = service.upload(rows)
     resolved = service.resolved("sft", _RECIPE)
@@ -270,7 +254,8 @@ def test_fireworks_sdk_lives_with_the_stand_in_and_asks_as_we_do(
     service.status(remote_id)
     service.resume(remote_id)
     service.cancel(remote_id)
-    large = Fireworks(fireworks.url, account="me", direct_bytes=1000).upload(rows)
+    monkeypatch.setattr("trajkit.training.hosted.fireworks.data.DIRECT_BYTES", 1000)
+    large = service.upload(rows)
     service.delete_file(file_id)
     ours = list(fireworks.requests)
     fireworks.reset()

@@ -11,27 +11,26 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from tests import warm
 from tests.matrix import daily
-from tests.training.hosted import fireworks_standin, together_standin
-from tests.training.hosted.fireworks_standin import FireworksStandIn
-from tests.training.hosted.life import Ready, quickly, ready
+from tests.training.hosted import together_standin
+from tests.training.hosted.life import Ready, Running, everything, order
 from tests.training.hosted.loopback import Loopback, Reply
 from tests.training.hosted.openai_server import KEY, LOSSES, FakeOpenAI
-from tests.training.hosted.standin import StandIn
-from tests.training.hosted.test_openai import CREATE, JOB, LIST, UPLOAD, only_job, sft
+from tests.training.hosted.test_openai import CREATE, JOB, LIST, MODEL, UPLOAD, only_job, sft
 from tests.training.hosted.together_standin import TogetherStandIn
 from trajkit.cli.main import run
 from trajkit.errors import TrajkitError
-from trajkit.training.hosted import creation, launch, outcome, wire
-from trajkit.training.hosted.fireworks import connect as fireworks
+from trajkit.training.hosted import answer as answers
+from trajkit.training.hosted import creation, launch, outcome
+from trajkit.training.hosted.openai.client import OPENAI
 from trajkit.training.hosted.openai.connect import OpenAIService
 from trajkit.training.hosted.remote import Remote
 from trajkit.training.hosted.together import connect as together
@@ -39,12 +38,6 @@ from trajkit.training.job import JobStatus
 from trajkit.training.runs import Runs
 
 SHOW = "GET /fine_tuning/jobs/ftjob-1"
-
-
-def everything(folder: Path) -> str:
-    """Every file of a folder and its name."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    return "\n".join(f"{path} {path.read_bytes().decode('utf-8', 'replace')}" for path in files)
 
 
 def changed(value: Any, change: Callable[[str, Any], Any], name: str = "") -> Any:
@@ -129,18 +122,6 @@ DEEP = json.loads("[" * 300 + "]" * 300)
 TOO_DEEP = b'{"id": "ftjob-1", "hyperparameters": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
-def test_deep_parameters_are_cut_and_the_job_stays_readable(service: FakeOpenAI) -> None:
-    def deepen(call: str, answer: Any) -> Any:
-        return (
-            {**answer, "hyperparameters": {"a": DEEP}, "seed": 10**400} if call in (CREATE, SHOW) else answer
-        )
-
-    service.mangle = deepen
-    assert sft("--yes") == 0
-    assert run(["jobs", "show", "--json"]) == 0
-    assert only_job().status == "succeeded"
-
-
 BAD_ANSWERS: dict[str, Callable[[Any], Any]] = {
     "no text": lambda answer: {**answer, "id": 7},
     "NUL": lambda answer: {**answer, "id": "ft\0"},
@@ -204,10 +185,14 @@ def test_a_job_that_is_listed_under_no_id_is_named_and_not_made_again(
 def test_a_listing_that_is_none_is_no_proof_that_there_is_no_job(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for nothing in ("a page of somebody's proxy", {"error": "later"}, {"data": "none"}, [], 7):
+    service.mangle = lambda call, answer: "a page of somebody's proxy" if call == LIST else answer
+    assert sft("--yes") == 4
+    assert "not the API's" in capsys.readouterr().err
+    client = OpenAIService(OPENAI, service.url)
+    for nothing in ({"error": "later"}, {"data": "none"}, [], 7):
         service.mangle = lambda call, answer, nothing=nothing: nothing if call == LIST else answer
-        assert sft("--yes") == 4
-        assert "not the API's" in capsys.readouterr().err
+        with pytest.raises(TrajkitError, match="not the API's"):
+            client.find(order(MODEL, "file-1"))
     assert service.jobs == {}
 
 
@@ -292,9 +277,7 @@ def test_a_service_that_says_that_it_is_busy_has_made_no_job(
     assert len(service.jobs) == 1
 
 
-@pytest.mark.parametrize(
-    "call", daily([CREATE, SHOW, UPLOAD, LIST, "GET /models/gpt-4.1-mini-2025-04-14"], 1)
-)
+@pytest.mark.parametrize("call", daily([CREATE, SHOW, UPLOAD, LIST, f"GET /models/{MODEL}"], 1))
 def test_a_redirect_is_not_followed(
     service: FakeOpenAI, call: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -329,15 +312,6 @@ def test_a_tuned_model_that_repeats_the_key_or_sends_the_prompt_elsewhere_is_hea
         assert stranger.requests == []
 
 
-def test_a_dry_run_and_a_wrong_model_leave_no_store_and_no_job(service: FakeOpenAI, tmp_path: Path) -> None:
-    before = {path.name for path in tmp_path.iterdir()}
-    for more in (["--dry-run"], ["--yes", "--model", "gpt-99"]):
-        assert sft(*more, fraction="0.1") == (0 if "--dry-run" in more else 4)
-        left = {path.relative_to(tmp_path).parts for path in tmp_path.rglob("*")} if more else set()
-        assert {parts[0] for parts in left} - before <= {"runs", "stores"}
-        assert not [parts for parts in left if parts[0] in ("runs", "stores") and len(parts) > 1]
-
-
 def test_an_answer_that_is_too_long_is_not_read(
     service: FakeOpenAI, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -345,7 +319,7 @@ def test_an_answer_that_is_too_long_is_not_read(
     monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.01)
     monkeypatch.setattr(launch, "PATIENCE_S", 0.0)
     assert sft("--yes", "--detach") == 0
-    monkeypatch.setattr(wire, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(answers, "MOST_BYTES", 1 << 20)
     service.mangle = lambda call, answer: {**answer, "note": "x" * 1_100_000} if call == SHOW else answer
     assert run(["jobs", "show"]) == 4
     assert "sends an answer of more than 1 MiB" in capsys.readouterr().err
@@ -376,7 +350,7 @@ def test_a_service_that_tells_without_end_fills_no_disk(
     assert max(len(event["message"]) for event in events) == 1_000
 
 
-def test_pages_that_never_end_are_left_at_a_bound(
+def test_pages_that_never_end_are_left_at_a_bound_and_deep_parameters_are_cut(
     service: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trajkit.training.hosted.openai.connect._MOST_JOBS", 250)
@@ -384,6 +358,8 @@ def test_pages_that_never_end_are_left_at_a_bound(
 
     def endless(call: str, answer: Any) -> Any:
         nonlocal number
+        if call in (CREATE, SHOW):
+            return {**answer, "hyperparameters": {"a": DEEP}, "seed": 10**400}
         if call != LIST or answer.get("data", [{}])[:1] == [{"id": "ftjob-old"}]:
             return answer
         number += 100
@@ -392,96 +368,76 @@ def test_pages_that_never_end_are_left_at_a_bound(
 
     service.mangle = endless
     begun = time.monotonic()
-    assert sft("--yes", "--detach") == 0
+    assert sft("--yes") == 0
     assert number < 3_000
     assert time.monotonic() - begun < 60
     assert len(service.jobs) == 1
+    assert run(["jobs", "show", "--json"]) == 0
+    assert only_job().status == "succeeded"
 
 
 def test_a_compressed_answer_is_bounded_by_what_it_becomes() -> None:
-    bomb = gzip.compress(b"[" + b" " * (wire.MOST_BYTES + 1_000_000) + b"]")
+    bomb = gzip.compress(b"[" + b" " * (answers.MOST_BYTES + 1_000_000) + b"]")
     with Loopback(lambda request: Reply(bomb, headers={"Content-Encoding": "gzip"})) as server:
         import httpx2
 
-        with wire.client(httpx2.Client, None) as http, pytest.raises(TrajkitError, match="more than 32 MiB"):
+        with (
+            answers.client(httpx2.Client, None) as http,
+            pytest.raises(TrajkitError, match="more than 32 MiB"),
+        ):
             http.get(server.url)
 
 
-class Other(NamedTuple):
-    """A service with an API of its own, and a job that is prepared for it."""
-
-    server: StandIn
-    key: str
-    variable: str
-    job: Ready
-
-    def is_creation(self, call: str) -> bool:
-        return call.startswith("POST") and call.endswith(("/fine-tunes", "TuningJobs"))
-
-
-@pytest.fixture(scope="module", params=["together", "fireworks"])
-def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Other]:
-    kinds: Mapping[str, Any] = {
-        "together": (TogetherStandIn, together.connect, together_standin.KEY, together_standin.MODEL),
-        "fireworks": (FireworksStandIn, fireworks.connect, fireworks_standin.KEY, "qwen3-8b"),
-    }
-    kind, connect, key, model = kinds[request.param]
-    variable = f"{request.param.upper()}_API_KEY"
-    with kind() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(variable, key)
-        service = connect({"base_url": server.url})
-        yield Other(server, key, variable, ready(service, tmp_path_factory.mktemp(request.param), model))
-
-
 @pytest.fixture
-def other(prepared: Other, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Other:
-    quickly(monkeypatch)
+def other(running: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
+    """A service with an API of its own."""
     a_short_lag(monkeypatch)
     monkeypatch.setattr(together.Together, "listing_lag_s", 0.3)
-    monkeypatch.setenv(prepared.variable, f"{prepared.key}\n")
-    prepared.server.reset()
-    return prepared._replace(job=prepared.job.copied(tmp_path / "runs"))
+    monkeypatch.setenv(running.case.variable, f"{running.case.key}\n")
+    return running
 
 
 @pytest.mark.parametrize(
     "bad",
     daily(["a path", "too deep", "no id", "NUL", "a query", "a fragment", "cut off", "a list"], 1),
 )
-def test_a_job_that_was_paid_for_elsewhere_is_found_again_too(other: Other, bad: str) -> None:
+def test_a_job_that_was_paid_for_elsewhere_is_found_again_too(other: Running, job: Ready, bad: str) -> None:
     def spoil(call: str, answer: Any) -> Any:
-        if not other.is_creation(call):
+        if call != other.case.create:
             return answer
         spoiled = BAD_ANSWERS[bad](answer)
         is_named = isinstance(spoiled, dict) and "name" in answer
         return {**spoiled, "name": spoiled.get("id", "")} if is_named else spoiled
 
     other.server.mangle = spoil
-    launch.start(*other.job)  # the listing knows it under a good id
-    assert other.job.runs.load(other.job.job_id).status == JobStatus.RUNNING
-    assert "answer" in "".join((other.job.folder / "events.jsonl").read_text())
-    assert launch.follow(*other.job).status == JobStatus.SUCCEEDED
+    launch.start(*job)  # the listing knows it under a good id
+    assert job.runs.load(job.job_id).status == JobStatus.RUNNING
+    assert "answer" in "".join((job.folder / "events.jsonl").read_text())
+    assert launch.follow(*job).status == JobStatus.SUCCEEDED
     assert len(other.server.jobs) == 1
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("end", [0, 1])
-def test_a_key_that_is_repeated_elsewhere_is_neither_shown_nor_written(other: Other, end: int) -> None:
+def test_a_key_that_is_repeated_elsewhere_is_neither_shown_nor_written(
+    other: Running, job: Ready, end: int
+) -> None:
     said: list[str] = []
-    other.server.why = f"no {other.key}"
+    other.server.why = f"no {other.case.key}"
     if end:
         name = "user_error" if isinstance(other.server, TogetherStandIn) else "FAILED"
         other.server.life = (*other.server.life[:3], name)
     words = (*WORDS, "model_output_name", "outputModel", "object_name", "type", "displayName")
 
     def repeat(name: str, value: Any) -> Any:
-        return f"{value}{other.key}" if name in words and isinstance(value, str) else value
+        return f"{value}{other.case.key}" if name in words and isinstance(value, str) else value
 
     other.server.mangle = lambda call, answer: changed(answer, repeat) if call.startswith("GET") else answer
-    launch.start(*other.job)
-    done = launch.follow(*other.job, on_message=said.append)
+    launch.start(*job)
+    done = launch.follow(*job, on_message=said.append)
     assert done.status == (JobStatus.FAILED if end else JobStatus.SUCCEEDED)
-    assert "***" in everything(other.job.folder)
-    assert other.key not in everything(other.job.folder) + done.model_dump_json() + "".join(said)
+    assert "***" in everything(job.folder)
+    assert other.case.key not in everything(job.folder) + done.model_dump_json() + "".join(said)
 
 
 def test_the_rows_go_to_no_host_that_storage_sends_them_to(
@@ -531,7 +487,7 @@ JUNK = (
 
 
 @pytest.mark.parametrize("seed", daily(range(40), 4))
-def test_no_answer_ends_in_a_traceback_or_a_second_job(other: Other, seed: int) -> None:
+def test_no_answer_ends_in_a_traceback_or_a_second_job(other: Running, job: Ready, seed: int) -> None:
     chance = random.Random(seed)
 
     def spoil(call: str, answer: Any) -> Any:
@@ -549,10 +505,10 @@ def test_no_answer_ends_in_a_traceback_or_a_second_job(other: Other, seed: int) 
     other.server.mangle = spoil
     for step in (launch.start, launch.refreshed, launch.refreshed, launch.resume, launch.refreshed):
         with contextlib.suppress(TrajkitError):
-            step(*other.job)
-        Remote.of(other.job.runs.load(other.job.job_id))
+            step(*job)
+        Remote.of(job.runs.load(job.job_id))
     other.server.mangle = lambda call, answer: answer
-    if other.job.runs.load(other.job.job_id).status not in (JobStatus.FAILED, JobStatus.CANCELLED):
-        launch.resume(*other.job)
-        launch.follow(*other.job, timeout_s=10)
+    if job.runs.load(job.job_id).status not in (JobStatus.FAILED, JobStatus.CANCELLED):
+        launch.resume(*job)
+        launch.follow(*job, timeout_s=10)
     assert len(other.server.jobs) <= 1

@@ -18,6 +18,7 @@ from trajkit.cli.main import run
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 from trajkit.training.hosted import launch
+from trajkit.training.hosted.answer import way_out
 from trajkit.training.hosted.openai import client as openai_client
 from trajkit.training.hosted.openai.client import PROFILES
 from trajkit.training.hosted.remote import Remote
@@ -25,7 +26,8 @@ from trajkit.training.job import JobStatus
 from trajkit.training.runs import Runs
 
 CREATE, UPLOAD, LIST = "POST /fine_tuning/jobs", "POST /files", "GET /fine_tuning/jobs"
-JOB = "gpt-4.1-mini-2025-04-14-episodes"
+MODEL = "gpt-4.1-mini-2025-04-14"
+JOB = f"{MODEL}-episodes"
 
 
 def sft(*more: str, train: str = "episodes", fraction: str = "0") -> int:
@@ -78,24 +80,21 @@ def test_a_store_becomes_a_tuned_model_and_is_paid_for_once(
 
     assert sft(*asked, fraction="0.1") == 0  # the same again
     assert "is the same: succeeded" in capsys.readouterr().err
+    assert sft(*asked, "--runs", "second", fraction="0.1") == 0  # and where the record is lost
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1].startswith(f"second/{job.job_id}  succeeded  ft:")
+    assert "has this job already, as ftjob-1 (succeeded): nothing is paid again" in printed.err
     assert (service.calls.count(CREATE), service.calls.count(UPLOAD)) == (1, 2)
 
 
-def test_the_same_job_is_found_at_the_service_when_the_record_is_lost(
-    service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
+def test_a_job_whose_creation_was_not_answered_is_found_and_a_list_that_never_ends_is_read_once(
+    service: FakeOpenAI,
 ) -> None:
-    assert sft("--yes", "--runs", "first") == 0
-    assert sft("--yes", "--runs", "second") == 0
-    printed = capsys.readouterr()
-    assert printed.out.splitlines()[-1].startswith(f"second/{JOB}  succeeded  ft:")
-    assert "has this job already, as ftjob-1 (succeeded): nothing is paid again" in printed.err
-    assert (len(service.jobs), service.calls.count(UPLOAD)) == (1, 1)
-
-
-def test_a_job_whose_creation_was_not_answered_is_found_and_not_made_twice(service: FakeOpenAI) -> None:
     service.broken[CREATE] = 1
+    service.is_endless = True
     assert sft("--yes") == 0
     assert (len(service.jobs), service.calls.count(CREATE)) == (1, 1)
+    assert len(Runs(Path("runs")).events(JOB)) == 4
 
 
 def test_a_job_is_written_down_before_anything_else_is_asked(
@@ -170,30 +169,26 @@ FAILURES = [
         "Error while running moderation eval refusals_v3 for snapshot ft:gpt-4.1-mini:org::a",
         "trajkit select",
     ),
-    ("server_error", "Something unknown", "server_error"),
 ]
 
 
-@pytest.mark.parametrize(("code", "text", "way_out"), daily(FAILURES, [FAILURES[n] for n in (0, 1, 7)]))
-def test_a_failed_job_says_why_and_what_to_do_and_leaves_no_file_there(
-    service: FakeOpenAI, capsys: pytest.CaptureFixture[str], code: str | None, text: str, way_out: str
+@pytest.mark.parametrize(("code", "text", "words"), FAILURES)
+def test_every_failure_has_its_way_out(code: str | None, text: str, words: str) -> None:
+    assert words in str(way_out(code, text, rows=Path("rows.jsonl"), rules="openai"))
+
+
+def test_a_failed_job_says_why_leaves_no_file_and_is_created_anew_only_after_another_yes(
+    service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.statuses = ["validating_files", "failed"]
+    code, text, words = FAILURES[1]
     service.error = {"code": code, "message": text, "param": "training_file"}
     assert sft("--yes") == 1
     said = capsys.readouterr().err
-    assert text in said
-    assert way_out in said
+    assert f"{code}: {text}" in said
+    assert words in said
     assert service.files == {}
     assert (only_job().status, Remote.of(only_job()).files) == ("failed", ())
-
-
-def test_a_failed_job_is_created_anew_only_after_another_yes(
-    service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
-) -> None:
-    service.statuses = ["failed"]
-    service.error = {"code": None, "message": "out of luck", "param": None}
-    assert sft("--yes") == 1
     assert run(["jobs", "resume"]) == 2
     assert "a new one would cost again" in capsys.readouterr().err
     service.statuses = ["succeeded"]
@@ -351,12 +346,6 @@ def test_a_job_that_is_cancelled_at_the_service_ends_here_too(
     assert "cancelled" in printed.out
 
 
-def test_a_list_that_never_ends_is_read_once(service: FakeOpenAI) -> None:
-    service.is_endless = True
-    assert sft("--yes") == 0
-    assert len(Runs(Path("runs")).events(JOB)) == 4
-
-
 def test_a_large_file_goes_in_parts(service: FakeOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai_client, "PART_BYTES", 1000)
     monkeypatch.setitem(PROFILES, "openai", replace(PROFILES["openai"], parts_from=100))
@@ -381,20 +370,24 @@ def test_a_dry_run_needs_no_key_and_sends_nothing(
     service: FakeOpenAI, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
-    assert sft("--dry-run") == 0
+    assert sft("--dry-run", fraction="0.1") == 0
     said = capsys.readouterr().err
     assert "OPENAI_API_KEY is not set" in said
     assert "can be created until 2027-01-06" in said
-    assert (service.calls, list(Path("runs").iterdir())) == ([], [])
+    assert service.calls == []
     assert sft("--yes") == 2
     assert "OPENAI_API_KEY is not set" in capsys.readouterr().err
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert sft("--yes", "--model", "gpt-99", fraction="0.1") == 4
+    assert "no model 'gpt-99'" in capsys.readouterr().err
+    assert UPLOAD not in service.calls
+    assert [path for name in ("runs", "stores") for path in Path(name).rglob("*")] == []
 
 
 @pytest.mark.parametrize(
     ("options", "train", "words"),
     daily(
         [
-            (("--model", "gpt-99"), "episodes", "no model 'gpt-99'"),
             (("--n-epochs", "99"), "episodes", "n_epochs='99'"),
             (("--suffix", "x" * 65), "episodes", "suffix="),
             (("--set", "model=x"), "episodes", "model is not an option"),
@@ -409,7 +402,7 @@ def test_a_dry_run_needs_no_key_and_sends_nothing(
                 "password",
             ),
         ],
-        5,
+        4,
     ),
 )
 def test_what_cannot_be_tuned_is_said_before_anything_is_sent(

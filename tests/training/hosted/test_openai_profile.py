@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trajkit.errors import RequestError
-from trajkit.training.hosted.openai.answer import checkpoint_of, day_of, event_of, state_of
 from trajkit.training.hosted.openai.client import address_of
+from trajkit.training.hosted.openai.connect import checkpoint_of, day_of, event_of, state_of
 from trajkit.training.hosted.openai.recipe import read_recipe, usual_epochs
 from trajkit.training.job import JobStatus
 

@@ -12,7 +12,7 @@ import pytest
 from trajkit.errors import RequestError
 from trajkit.formats.validation.target import HOSTED, MB, TARGETS, HostedService, Target, target_named
 from trajkit.registry.served import PREFIXES, address_of
-from trajkit.training.hosted.services import connect
+from trajkit.training.hosted.service import connect
 
 CONTRIBUTING = Path(__file__).parents[3] / "CONTRIBUTING.md"
 

@@ -4,46 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.training.hosted import life, sdk
-from tests.training.hosted.life import ROW, Ready, quickly, ready
+from tests.training.hosted.life import ROW, Begin, Ready, Running, everything
 from tests.training.hosted.loopback import Reply
 from tests.training.hosted.together_standin import KEY, MODEL, N_STEPS, TogetherStandIn
 from trajkit.errors import RequestError, ServiceError
 from trajkit.training.hosted import launch
 from trajkit.training.hosted.answer import Unreachable
 from trajkit.training.hosted.service import Order
+from trajkit.training.hosted.together import files
 from trajkit.training.hosted.together.connect import Together, connect
-from trajkit.training.job import JobStatus
-from trajkit.training.step import Step
-
-
-@pytest.fixture(scope="module")
-def standin() -> Iterator[TogetherStandIn]:
-    with TogetherStandIn() as standin:
-        yield standin
-
-
-@pytest.fixture(scope="module")
-def prepared(standin: TogetherStandIn, tmp_path_factory: pytest.TempPathFactory) -> Ready:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TOGETHER_API_KEY", KEY)
-        service = connect({"base_url": standin.url})
-        return ready(service, tmp_path_factory.mktemp("together"), MODEL, n_epochs=2)
+from trajkit.training.job import JobStatus, Step
 
 
 @pytest.fixture
-def together(standin: TogetherStandIn, monkeypatch: pytest.MonkeyPatch) -> TogetherStandIn:
-    monkeypatch.setenv("TOGETHER_API_KEY", KEY)
-    monkeypatch.delenv("TOGETHER_BASE_URL", raising=False)
-    quickly(monkeypatch)
-    standin.reset()
-    return standin
+def running(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> Running:
+    return begin("together", monkeypatch)
+
+
+@pytest.fixture
+def together(running: Running) -> TogetherStandIn:
+    assert isinstance(running.server, TogetherStandIn)
+    return running.server
 
 
 @pytest.fixture
@@ -52,8 +39,10 @@ def service(together: TogetherStandIn) -> Together:
 
 
 @pytest.fixture
-def job(together: TogetherStandIn, prepared: Ready, tmp_path: Path) -> Ready:
-    return prepared.copied(tmp_path / "runs")
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are sent in parts of 1,500 bytes."""
+    monkeypatch.setattr(files, "PARTS_FROM", 1000)
+    monkeypatch.setattr(files, "PART_BYTES", 1500)
 
 
 def order(**about: Any) -> Order:
@@ -79,6 +68,7 @@ def test_a_job_is_uploaded_created_followed_and_named(together: TogetherStandIn,
     assert together.contents["file-1"] == (job.folder / "training.jsonl").read_bytes()
     assert remote["n_evals"] == 2, "one validation per epoch, because there are rows that measure"
     names = [one["model"] for one in done.remote["checkpoints"]]  # type: ignore[union-attr,index,call-overload]
+    assert KEY not in everything(job.folder)
     assert names == ["me/tuned-3", "me/tuned-3-adapter", "me/tuned-6", "me/tuned-6-adapter"]
 
 
@@ -106,8 +96,8 @@ def test_the_same_bytes_are_sent_once(together: TogetherStandIn, service: Togeth
     assert together.count("PUT", "/storage/file-1") == 1
 
 
-def test_a_large_file_goes_in_parts(together: TogetherStandIn, rows: Path) -> None:
-    service = Together(together.url, parts_from=1000, part_bytes=1500)
+@pytest.mark.usefixtures("in_parts")
+def test_a_large_file_goes_in_parts(together: TogetherStandIn, service: Together, rows: Path) -> None:
     seen: list[tuple[int, int]] = []
     file_id = service.upload(rows, on_sent=lambda n_done, n_total: seen.append((n_done, n_total)))
     n_bytes = rows.stat().st_size
@@ -115,8 +105,10 @@ def test_a_large_file_goes_in_parts(together: TogetherStandIn, rows: Path) -> No
     assert seen == [(min(1500 * n, n_bytes), n_bytes) for n in range(1, -(-n_bytes // 1500) + 1)]
 
 
-def test_parts_that_do_not_arrive_are_given_up(together: TogetherStandIn, rows: Path) -> None:
-    service = Together(together.url, parts_from=1000, part_bytes=1500)
+@pytest.mark.usefixtures("in_parts")
+def test_parts_that_do_not_arrive_are_given_up(
+    together: TogetherStandIn, service: Together, rows: Path
+) -> None:
     together.refuse["PUT /storage/file-1/2"] = Reply(b"no room", 507)
     with pytest.raises(Unreachable, match="no room"):
         service.upload(rows)
@@ -343,12 +335,15 @@ found = client.files.upload(Path(given["rows"]), check=False).id
 
 
 @pytest.mark.full
-def test_together_s_sdk_sends_parts_as_we_do(wheel: Path, together: TogetherStandIn, rows: Path) -> None:
+@pytest.mark.usefixtures("in_parts")
+def test_together_s_sdk_sends_parts_as_we_do(
+    wheel: Path, together: TogetherStandIn, service: Together, rows: Path
+) -> None:
     sdk.run(wheel, _PARTS, together.url, KEY, rows=rows)
     theirs = list(together.requests)
     together.requests.clear()
     together.files.clear()
-    Together(together.url, parts_from=1000, part_bytes=1500).upload(rows)
+    service.upload(rows)
     one, other = (
         {str(each): each.json for each in requests if "multipart" in each.path}
         for requests in (theirs, together.requests)

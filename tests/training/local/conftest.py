@@ -13,7 +13,7 @@ import pytest
 
 from tests.tiny import make_tiny
 from trajkit.training.local.tokens.batch import SCHEMA, TokenRows, collate
-from trajkit.training.local.trainer import trainer_class
+from trajkit.training.local.train import trainer_class
 
 VOCABULARY = 64
 

@@ -8,6 +8,7 @@ import pytest
 from tests.matrix import daily
 from trajkit.errors import MissingExtra, RequestError
 from trajkit.models.random_model import shapes
+from trajkit.training.local.arguments import check_optimizer
 from trajkit.training.local.base_model import (
     batch_memory,
     count,
@@ -16,7 +17,6 @@ from trajkit.training.local.base_model import (
     measured,
     settled,
 )
-from trajkit.training.local.optimizer import check_optimizer
 from trajkit.training.local.recipe import LocalRecipe
 
 
@@ -147,7 +147,7 @@ def test_optimizers_are_checked_by_name(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_package_that_is_not_there_names_its_extra() -> None:
-    from trajkit.training.local.outcome.reports import check_reports
+    from trajkit.training.local.arguments import check_reports
 
     check_reports(LocalRecipe(report_to="tensorboard"))
     with pytest.raises(MissingExtra) as caught:

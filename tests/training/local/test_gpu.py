@@ -11,8 +11,7 @@ import pytest
 
 from trajkit.training.local.loss import weighted_loss
 from trajkit.training.local.recipe import LocalRecipe
-from trajkit.training.local.tokens.batch import SCHEMA, TokenRows, collate
-from trajkit.training.local.tokens.packing import pack_rows
+from trajkit.training.local.tokens.batch import SCHEMA, TokenRows, collate, pack_rows
 from trajkit.training.local.train import train
 
 torch = pytest.importorskip("torch")
@@ -90,7 +89,7 @@ def test_a_training_learns(name: str, tmp_path: Path) -> None:
     llama().save_pretrained(tmp_path / "base")
     rows = rows_of()
     with pa.OSFile(str(tmp_path / "rows.arrow"), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
-        writer.write_table(rows.packed([])._table)
+        writer.write_table(rows.table)
     base = {
         "num_train_epochs": 20,
         "per_device_train_batch_size": 4,

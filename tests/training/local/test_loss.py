@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from trajkit.training.local.loss import logits_of, weighted_loss
-from trajkit.training.local.tokens.batch import SCHEMA, TokenRows, collate
-from trajkit.training.local.tokens.packing import pack, pack_rows
+from trajkit.training.local.tokens.batch import SCHEMA, TokenRows, collate, pack, pack_rows
 
 
 def all_of(rows: TokenRows) -> dict[str, Any]:
@@ -144,25 +143,6 @@ def test_a_batch_without_any_weight_teaches_nothing(make_trainer: Callable[..., 
     before = trainer.model.lm_head.weight.detach().clone()
     trainer.train()
     assert (trainer.model.lm_head.weight == before).all()
-
-
-@pytest.mark.full  # test_train.py kills a training with packing every day
-@pytest.mark.parametrize("packing", [True, False])
-def test_a_run_that_was_killed_goes_on_to_the_same_weights(
-    make_trainer: Callable[..., Any], table: pa.Table, packing: bool
-) -> None:
-    rows = TokenRows(table, bins_of(table) if packing else None)
-    plan = {"num_train_epochs": 4, "per_device_train_batch_size": 4, "lr_scheduler_type": "cosine"}
-    whole = make_trainer(rows, "whole", **plan)
-    whole.train()
-    half = make_trainer(rows, "half", save_strategy="steps", save_steps=7 if not packing else 3, **plan)
-    half.train()
-    again = make_trainer(rows, "half", **plan)
-    at = 14 if not packing else 6
-    again.train(resume_from_checkpoint=str(half.args.output_dir) + f"/checkpoint-{at}")
-    assert again.state.global_step == whole.state.global_step > at
-    for ours, theirs in zip(again.model.parameters(), whole.model.parameters(), strict=True):
-        assert (ours - theirs).abs().max() < 1e-5
 
 
 ALIKE = ([1, 2, 3, 4, 5], [1, 2, 3, 6], [1, 2, 3, 4, 5, 7, 8], [9, 2, 3], [1, 2, 3, 4, 5], [1, 2])

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trajkit.errors import DataError
-from trajkit.training.local.tokens.batch import SCHEMA, TokenRows, collate
-from trajkit.training.local.tokens.packing import pack, pack_rows
+from trajkit.training.local.tokens.batch import SCHEMA, TokenRows, collate, pack, pack_rows
 
 
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(50, 120))

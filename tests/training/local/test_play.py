@@ -16,8 +16,7 @@ from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.ask import Ask, Said
 from trajkit.store.dataset import open_dataset
 from trajkit.training.local.base_model import load_base
-from trajkit.training.local.play import Player, open_stage
-from trajkit.training.local.play_store import staged
+from trajkit.training.local.play import Player, open_stage, staged
 from trajkit.training.local.recipe import LocalRecipe, PlayRecipe
 from trajkit.training.origin import Origin
 
@@ -61,12 +60,12 @@ class Heard:
         self.prompts: list[Sequence[Mapping[str, Any]]] = []
         self.sizes: list[int] = []
 
-        def answers(player: Player, model: Any, asks: Sequence[Ask]) -> list[Said]:
+        def answers(model: Any, asks: Sequence[Ask]) -> list[Said]:
             self.prompts += [ask.messages for ask in asks]
             self.sizes.append(len(asks))
             return [Said(text, (), (), None, 0, 0, "stop")] * len(asks)
 
-        monkeypatch.setattr(Player, "_answers", answers)
+        monkeypatch.setattr("trajkit.training.local.play.generate", answers)
 
 
 def test_prompts_are_the_gateways_and_episodes_are_asked_together(

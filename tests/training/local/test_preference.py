@@ -15,19 +15,23 @@ from trajkit.curation.pair_file import Pairs, open_pairs
 from trajkit.curation.preferences.pairs import pairs as pair_store
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.tokens.tokenizer import ChatTemplate
-from trajkit.models.generation.old_names import old_names
+from trajkit.models.generation.weights import old_names
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
-from trajkit.training.job import JobStatus
+from trajkit.training.job import JobStatus, Step
 from trajkit.training.local.preferences.recipe import RECIPES, DpoRecipe, KtoRecipe
 from trajkit.training.local.preferences.tokens import tokenise_preferences, verdicts_of
-from trajkit.training.local.preferences.train import PreferenceTrained, Rewards, train_preference
-from trajkit.training.local.preferences.trainer import collator, rows_of
+from trajkit.training.local.preferences.train import (
+    PreferenceTrained,
+    Rewards,
+    collator,
+    rows_of,
+    train_preference,
+)
 from trajkit.training.local.prepare import LocalRequest, Prepared, prepare
 from trajkit.training.local.running.launch import follow, start
 from trajkit.training.local.tokens.tokenised import Limit
 from trajkit.training.runs import Runs
-from trajkit.training.step import Step
 
 GOOD, BAD = "go left", "go right"
 QUICK = {"num_train_epochs": 2, "per_device_train_batch_size": 8, "learning_rate": 1e-2}

@@ -20,13 +20,12 @@ from trajkit.errors import RequestError
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 from trajkit.training.job import TuneJob
-from trajkit.training.local.base_model import load_base
+from trajkit.training.local.base_model import gathered, load_base
 from trajkit.training.local.loss import weighted_loss
 from trajkit.training.local.prepare import LocalRequest, prepare
 from trajkit.training.local.recipe import LocalRecipe
 from trajkit.training.local.running.replicas import check_replicas
 from trajkit.training.local.running.worker import work
-from trajkit.training.local.sharded import gathered
 from trajkit.training.local.tokens.batch import TokenRows, collate
 from trajkit.training.runs import Runs
 

@@ -16,7 +16,7 @@ from trajkit.errors import TrainingError
 from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.training.local.preferences.recipe import KtoRecipe
 from trajkit.training.local.recipe import LocalRecipe
-from trajkit.training.local.running.shortage import halved, out_of_memory
+from trajkit.training.local.running.attempt import halved, out_of_memory
 from trajkit.training.local.tokens.tokenised import Limit, tokenise
 
 ROOT = Path(__file__).parents[3]

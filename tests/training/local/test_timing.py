@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from trajkit._core.output.console import duration
-from trajkit.training.estimate import Estimate
-from trajkit.training.job import JobData, TuneJob
-from trajkit.training.local.base_model import load_base, measured
+from trajkit.training.job import Estimate, JobData, TuneJob
+from trajkit.training.local.base_model import held, load_base, measured
 from trajkit.training.local.recipe import LocalRecipe
 from trajkit.training.local.shape import forward, trained
-from trajkit.training.local.sharded import held
 from trajkit.training.local.timing import estimated
 
 

@@ -11,12 +11,11 @@ import pytest
 from tests.matrix import daily
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.tokens.tokenizer import ChatTemplate
-from trajkit.training.local import train as module
+from trajkit.training.job import Step
 from trajkit.training.local.recipe import LocalRecipe, LoraRecipe
-from trajkit.training.local.tokens.packing import buckets
+from trajkit.training.local.tokens.batch import buckets
 from trajkit.training.local.tokens.tokenised import Limit, open_tokens, tokenise
 from trajkit.training.local.train import train
-from trajkit.training.step import Step
 
 
 def conversation(*turns: str, weights: tuple[float, ...] | None = None) -> dict[str, Any]:
@@ -78,11 +77,12 @@ def test_training_learns_what_it_is_shown(
     import transformers
 
     steps: list[Step] = []
-    plan = {"max_steps": 80, "learning_rate": 1e-2, "per_device_train_batch_size": 16, "warmup_steps": 0}
+    n_steps = 80 if lora is None else 30
+    plan = {"max_steps": n_steps, "learning_rate": 1e-2, "per_device_train_batch_size": 16, "warmup_steps": 0}
     recipe = LocalRecipe.model_validate({**plan, "lora": lora})
     path = tokens(*ROWS)
     done = train(base, path, tmp_path / "out", recipe, workspace=tmp_path / "work", on_step=steps.append)
-    assert done.n_steps == steps[-1].n_done == steps[-1].n_total == 80
+    assert done.n_steps == steps[-1].n_done == steps[-1].n_total == n_steps
     first, last = steps[0].loss, steps[-1].loss
     assert first is not None
     assert last is not None
@@ -161,35 +161,27 @@ def test_a_whole_model_can_be_trained(tokens: Callable[..., Path], base: str, tm
 
 
 @pytest.mark.parametrize(
-    ("recipe", "message"),
+    ("folder", "recipe", "message"),
     [
-        ({"lora": LoraRecipe(target_modules=("nothing_like_it",))}, "nothing_like_it"),
-        ({"load_in": "4bit"}, "needs a GPU"),
+        (None, {"lora": LoraRecipe(target_modules=("nothing_like_it",))}, "nothing_like_it"),
+        (None, {"load_in": "4bit"}, "needs a GPU"),
+        ("empty", {}, "no model in"),
     ],
 )
 def test_what_cannot_be_done_is_said(
     tokens: Callable[..., Path],
     base: str,
     tmp_path: Path,
+    folder: str | None,
     recipe: dict[str, Any],
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    (tmp_path / "empty").mkdir()
+    model = base if folder is None else str(tmp_path / folder)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(RequestError, match=message):
-        train(base, tokens(*ROWS), tmp_path / "out", LocalRecipe(**recipe), workspace=tmp_path / "work")
-
-
-def test_a_model_that_is_not_there_says_so(tokens: Callable[..., Path], tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(RequestError, match="no model in"):
-        train(
-            str(tmp_path / "empty"),
-            tokens(*ROWS),
-            tmp_path / "out",
-            LocalRecipe(),
-            workspace=tmp_path / "work",
-        )
+        train(model, tokens(*ROWS), tmp_path / "out", LocalRecipe(**recipe), workspace=tmp_path / "work")
 
 
 def test_buckets_keep_lengths_together_and_every_row_once() -> None:
@@ -200,7 +192,3 @@ def test_buckets_keep_lengths_together_and_every_row_once() -> None:
     assert np.mean(spread) < 5
     assert order == buckets(lengths, 8, [0, 0]) != buckets(lengths, 8, [0, 1])
     assert lengths[order[0]] == lengths.max()
-
-
-def test_padding_is_a_token_of_the_model(base: str) -> None:
-    assert module._padding(module.load_base(base, LocalRecipe())) == 0

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
-import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 import transformers
 
+from tests.training.hosted.loopback import Loopback, Reply, Request
+
 KEY = "tml-the-key-of-a-test"
 
 
-class TinkerStandIn:
+class TinkerStandIn(Loopback):
     """The service, while it is entered. `url` is its address.
 
     Args:
@@ -31,9 +29,10 @@ class TinkerStandIn:
     def __init__(self, base: str) -> None:
         from tinker.proto import tinker_public_pb2
 
+        super().__init__(self._heard)
         self._proto, self._base = tinker_public_pb2, base
         self.network: Any = transformers.AutoModelForCausalLM.from_pretrained(base)
-        self._lock, self._ids = threading.Lock(), itertools.count()
+        self._ids = itertools.count()
         self._results: dict[str, Any] = {}
         self.models: dict[str, tuple[Any, torch.optim.Adam]] = {}
         self.samplers: dict[str, Any] = {}
@@ -44,56 +43,20 @@ class TinkerStandIn:
         self.fails_after: int | None = None
         """Number of saved states after which no gradient is computed."""
         self._broken = set[str]()
-        stand_in = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # else 40 ms between head and body
-
-            def do_GET(self) -> None:
-                self._answer({})
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                is_proto = "protobuf" in self.headers["Content-Type"]
-                self._answer(body if is_proto else json.loads(body))
-
-            def _answer(self, body: Any) -> None:
-                status, made = stand_in._answer(self.path, self.headers.get("X-API-Key"), body)
-                is_proto = isinstance(made, bytes)
-                sent = made if is_proto else json.dumps(made).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", f"application/{'x-protobuf' if is_proto else 'json'}")
-                self.send_header("Content-Length", str(len(sent)))
-                self.end_headers()
-                self.wfile.write(sent)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _answer(self, path: str, key: str | None, body: Any) -> tuple[int, Any]:
-        name = path.removeprefix("/api/v1/")
+    def _heard(self, request: Request) -> Reply:
+        name, key = request.path.removeprefix("/api/v1/"), request.headers.get("x-api-key")
         if name.startswith("client/"):
-            return 200, {}
+            return Reply({})
         self.keys.add(key)
         if key != KEY:
-            return 401, {"error": f"the key {key} is not known"}
+            return Reply({"error": f"the key {key} is not known"}, 401)
         if name.startswith("samplers/"):
-            return 200, {"sampler_id": name[9:], "base_model": self._base}
-        with self._lock:
-            answer: Callable[[Any], tuple[int, Any]] = getattr(self, f"_{name}")
-            return answer(body)
+            return Reply({"sampler_id": name[9:], "base_model": self._base})
+        is_proto = "protobuf" in request.headers.get("content-type", "")
+        status, made = getattr(self, f"_{name}")(request.body if is_proto else request.json)
+        kind = {"Content-Type": "application/x-protobuf"} if isinstance(made, bytes) else {}
+        return Reply(made, status, kind)
 
     def _future(self, result: Any, **more: Any) -> tuple[int, Any]:
         request_id = str(next(self._ids))

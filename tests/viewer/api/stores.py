@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.store.conftest import make_episode, make_step
 from trajkit.schema import Episode, Feedback, Message, Transition, message
 from trajkit.schema.content import (
     FileBlock,
@@ -24,32 +25,15 @@ HOSTILE = "</script><script>alert(1)</script><!-- \u2028 \u202e <img src=x onerr
 
 def step(index: int = 0, **fields: Any) -> Transition:
     """A step of an agent that writes its history into the prompt."""
-    default: dict[str, Any] = {
-        "messages": (message("system", "Play."), message("user", f"turn {index}")),
-        "completion": message("assistant", "go forward"),
-        "action": "go forward",
-        "variant_name": "baseline",
-        "observation": f"a red ball {index} steps forward",
-        "reward": 0.0,
-        "action_valid": True,
-        "started_at": START + timedelta(seconds=index),
-    }
-    return Transition(step_index=index, **{**default, **fields})
+    return make_step(index, **{"variant_name": "baseline", "action_valid": True, **fields})
 
 
 def episode(
     name: str, *, n_steps: int = 2, steps: Iterable[Transition] | None = None, **fields: Any
 ) -> Episode:
     """An episode of `goto`, seed 7."""
-    default: dict[str, Any] = {
-        "source": "test",
-        "env_id": "babyai",
-        "task": "goto",
-        "seed": 7,
-        "started_at": START,
-    }
-    made = tuple(step(index) for index in range(n_steps)) if steps is None else tuple(steps)
-    return Episode(episode_id=name, steps=made, **{**default, **fields})
+    made = tuple(map(step, range(n_steps)) if steps is None else steps)
+    return make_episode(name, **{"metrics": {}, "started_at": START, "steps": made, **fields})
 
 
 def ten(folder: Path) -> Path:

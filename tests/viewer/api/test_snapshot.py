@@ -16,7 +16,7 @@ from trajkit.commands.view import view
 from trajkit.errors import NothingMatched, QueryError, RequestError, StoreError
 from trajkit.store.writer import write_episodes
 from trajkit.viewer import snapshot
-from trajkit.viewer.snapshot import bundle, one_page
+from trajkit.viewer.snapshot import one_page
 
 
 def _data(path: Path) -> Any:
@@ -116,18 +116,6 @@ FILES = {
     "x.js": 'import {\n  four,\n} from "./y.js";\nexport const one = four;\nexport function three() {}\n',
     "y.js": "const one = 4;\nexport const four = one;\n",
 }
-
-
-def test_modules_become_one_script_in_the_order_in_which_they_are_needed() -> None:
-    script = bundle(FILES, "main.js")
-    assert [line for line in script.splitlines() if line.startswith("const module_")] == [
-        "const module_y_js = (() => {",
-        "const module_x_js = (() => {",
-        "const module_main_js = (() => {",
-    ]
-    assert "const { one: two, three } = module_x_js;" in script
-    assert "return { one, three };" in script
-    assert not re.search(r"^(import|export)\b", script, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

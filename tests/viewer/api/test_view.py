@@ -17,9 +17,12 @@ from typing import Any
 import pytest
 
 from tests.matrix import daily
+from tests.pages import blocks, printed
 from trajkit.cli.main import run
 from trajkit.commands.view import view
 from trajkit.errors import QueryError, RequestError, StackError
+
+PAGE = (Path(__file__).parents[3] / "docs" / "view.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -41,7 +44,6 @@ def served(tmp_path: Path, ten_store: Path) -> Iterator[subprocess.Popen[str]]:
 def test_the_command_serves_until_a_signal_and_ends_well(
     served: subprocess.Popen[str], number: signal.Signals
 ) -> None:
-    assert served.stdout is not None
     said = json.loads(served.stdout.readline())
     assert said["pid"] == served.pid
     with urllib.request.urlopen(f"{said['url']}api/stores") as answered:
@@ -125,3 +127,14 @@ def test_what_python_refuses(ten_store: Path) -> None:
         view(ten_store, limit=3)
     with pytest.raises(QueryError, match="no column 'nonsense'"):
         view(ten_store, where="nonsense = 1")
+
+
+def test_the_documentation_writes_the_file_that_it_shows(tmp_path: Path) -> None:
+    printed(PAGE, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["goto.html"]
+
+
+def test_the_python_of_the_documentation_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = blocks(PAGE, "python")
+    exec(compile(code, "view.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:")

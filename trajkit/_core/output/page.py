@@ -54,14 +54,12 @@ class Page:
     def field(self, name: str, text: str, *, style: str = "") -> None:
         """A name with its text; a text of several lines goes below it, set in."""
         text, name = visible(text, is_line=False), visible(name)
-        if "\n" not in text and not self._is_too_wide(f"{name}: {text}"):
+        fits = not self._console.is_terminal or console.width_of(f"{name}: {text}") <= self._console.width
+        if "\n" not in text and fits:
             self._put(f"{name}: {text}", style)
             return
         self._put(f"{name}:", style)
         self._put(text, style, indent=_INDENT)
-
-    def _is_too_wide(self, line: str) -> bool:
-        return self._console.is_terminal and console.width_of(line) > self._console.width
 
     def _put(self, text: str, style: str, *, indent: int = 0) -> None:
         self._has_text = True

@@ -27,7 +27,9 @@ _CUDA = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.i
 
 def machine() -> Iterator[Check]:
     """Python, the system, threads, memory, disk, GPUs."""
-    yield _python()
+    version = platform.python_version()
+    where = f"in {sys.prefix}" if sys.prefix != sys.base_prefix else f"{sys.executable}, no environment"
+    yield well("Python", f"{version}  {where}", version=version, executable=sys.executable)
     yield well("system", f"{platform.system()} {platform.release()} {platform.machine()}")
     yield _processor()
     yield _memory()
@@ -35,18 +37,13 @@ def machine() -> Iterator[Check]:
     yield from _gpu()
 
 
-def _python() -> Check:
-    version = platform.python_version()
-    where = f"in {sys.prefix}" if sys.prefix != sys.base_prefix else f"{sys.executable}, no environment"
-    return well("Python", f"{version}  {where}", version=version, executable=sys.executable)
-
-
 def _processor() -> Check:
     n_all = os.cpu_count() or 1
     # https://docs.python.org/3/library/os.html#os.sched_getaffinity: Linux has it, macOS and Windows do not
     n_ours = len(os.sched_getaffinity(0)) if sys.platform == "linux" else n_all
-    n_given = _share_of_threads()
-    n_usable = min(n_ours, n_given) if n_given is not None else n_ours
+    limit, _, period = (_read(_GROUP / "cpu.max") or "max").partition(" ")  # of the container
+    is_limited = limit.isdecimal() and period.strip().isdecimal()
+    n_usable = min(n_ours, int(limit) / int(period)) if is_limited else n_ours
     said = f"{n_usable:g} {'thread' if n_usable == 1 else 'threads'}"
     return well(
         "processor",
@@ -54,12 +51,6 @@ def _processor() -> Check:
         n_threads=n_all,
         n_usable=n_usable,
     )
-
-
-def _share_of_threads() -> float | None:
-    """Threads that the container gives; None without a limit."""
-    limit, _, period = (_read(_GROUP / "cpu.max") or "max").partition(" ")
-    return int(limit) / int(period) if limit.isdecimal() and period.strip().isdecimal() else None
 
 
 def _memory() -> Check:

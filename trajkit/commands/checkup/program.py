@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import trajkit
 from trajkit.commands.checkup.check import Check, broken, note, well
@@ -21,21 +20,12 @@ _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _GET_JAVA = "install Java 17 or newer, such as Debian's default-jre-headless, or set JAVA_HOME"
 
 
-class _Tool(NamedTuple):
-    """A program that only the tests of a checkout run."""
-
-    name: str
-    others: tuple[str, ...]
-    """Programs that do as well."""
-
-
-_OF_TESTS = (
-    _Tool("chromium", ("google-chrome", "chromium-browser", "chrome")),
-    _Tool("node", ("nodejs",)),
-    _Tool("npm", ()),
-    _Tool("postgres", ()),
-    _Tool("openssl", ()),
-)
+_OF_TESTS: dict[str, tuple[str, ...]] = {
+    "chromium": ("google-chrome", "chromium-browser", "chrome"),
+    "node": ("nodejs",),
+    **dict.fromkeys(("npm", "postgres", "openssl"), ()),
+}
+"""Programs that only the tests of a checkout run, each with those that do as well."""
 
 
 def programs() -> Iterator[Check]:
@@ -43,7 +33,8 @@ def programs() -> Iterator[Check]:
     yield _java()
     yield _git()
     yield _scanner()
-    if _is_checkout():
+    root = Path(trajkit.__file__).parents[1]
+    if (root / "pyproject.toml").is_file() and (root / "tests").is_dir():
         yield _of_tests()
 
 
@@ -95,13 +86,8 @@ def _scanner() -> Check:
     return note("scanner", f"no {words}: `trajkit redact` has no second opinion", f"install {words}")
 
 
-def _is_checkout() -> bool:
-    root = Path(trajkit.__file__).parents[1]
-    return (root / "pyproject.toml").is_file() and (root / "tests").is_dir()
-
-
 def _of_tests() -> Check:
-    there = {tool.name: any(map(shutil.which, (tool.name, *tool.others))) for tool in _OF_TESTS}
+    there = {name: any(map(shutil.which, (name, *others))) for name, others in _OF_TESTS.items()}
     there["postgres"] = there["postgres"] or any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     missing = [name for name, is_there in there.items() if not is_there]
     if missing:

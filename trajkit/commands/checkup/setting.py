@@ -73,17 +73,13 @@ def settings() -> Iterator[Check]:
             )
             continue
         if path == here:
-            yield well(PROJECT_FILE, f"{path}{_shown(found)}", path=str(path))
+            # of `source`, which may hold a password, no more than the name
+            names = [name for name in type(found).model_fields if name in found.model_fields_set]
+            yield well(PROJECT_FILE, f"{path}: {', '.join(names) or 'nothing is set'}", path=str(path))
             yield from _values(found)
         else:
             yield _above(path, found)
     yield from _environment()
-
-
-def _shown(found: Project) -> str:
-    """The names that it sets; of `source`, which may hold a password, no more than that."""
-    names = [name for name in type(found).model_fields if name in found.model_fields_set]
-    return f": {', '.join(names)}" if names else ": nothing is set"
 
 
 def _above(path: Path, found: Project) -> Check:

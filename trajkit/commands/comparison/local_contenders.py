@@ -95,7 +95,7 @@ def cast_of(
         DataError: The folder of jobs is damaged.
     """
     if template_variant is not None:
-        _check_template(template_variant, stage)
+        _check_variant(template_variant, stage)
     chosen = [
         _chosen(each, known, _model_here(each, known, stage, runs_folder, is_served), runs_folder)
         for each in contenders
@@ -115,22 +115,20 @@ def cast_of(
     return Cast(players, _behind(chosen, known, tuple(_other_prompts(chosen, stage, prompts))))
 
 
-def cast_of_agent(
-    policy: str,
-    settings: Mapping[str, str],
+def cast_of_models(
     contenders: Sequence[Contender],
     known: Lineage,
     *,
+    agent: str | None = None,
     is_here: bool,
     runs_folder: Path,
 ) -> Cast:
-    """Find every model that an agent is to ask, and those that learned other prompts than the agent's.
+    """Find every model that is to answer logged prompts, or that an agent is to ask.
 
     Args:
-        policy: The agent, as `module:name`.
-        settings: Its settings.
         contenders: As they were typed.
         known: The models that were tuned here.
+        agent: The agent with its settings; the models that learned other prompts than its own are told.
         is_here: Whether the models are of this machine; else they are at a server.
         runs_folder: Where the jobs are.
 
@@ -139,35 +137,14 @@ def cast_of_agent(
         DataError: The folder of jobs is damaged.
     """
     chosen = _models(contenders, known, is_here=is_here, runs_folder=runs_folder)
-    from trajkit.rollouts.preparation import shown_settings
-
-    given, others = agent_name(policy, shown_settings(settings)), []
+    others = []
     for one in chosen:
         learned = ", ".join(one.agents or one.variants) or "no agent"
-        if one.is_job and given not in one.agents:
+        if agent is not None and one.is_job and agent not in one.agents:
             others.append(
-                f"{one.contender.name} learned the prompts of {learned}, and is given those of {given}"
+                f"{one.contender.name} learned the prompts of {learned}, and is given those of {agent}"
             )
     return Cast(tuple(one.player() for one in chosen), _behind(chosen, known, tuple(others)))
-
-
-def cast_of_models(
-    contenders: Sequence[Contender], known: Lineage, *, is_here: bool, runs_folder: Path
-) -> Cast:
-    """Find every model that is to answer logged prompts.
-
-    Args:
-        contenders: As they were typed.
-        known: The models that were tuned here.
-        is_here: Whether the models are of this machine; else they are at a server.
-        runs_folder: Where the jobs are.
-
-    Raises:
-        RequestError: A model is not there, or a variant names none.
-        DataError: The folder of jobs is damaged.
-    """
-    chosen = _models(contenders, known, is_here=is_here, runs_folder=runs_folder)
-    return Cast(tuple(one.player() for one in chosen), _behind(chosen, known, ()))
 
 
 def _models(
@@ -275,18 +252,12 @@ def _fitting(
 
 def _model_of_variant(variant: str, known: Lineage, stage: Stage | None) -> str:
     """The folder of the model behind a registered variant."""
-    from trajkit.store.conditions.nameable import nearest
-
     if stage is None:
         raise RequestError(
             f"it is not known which model {variant!r} is: there is no configuration",
             hint="--config tensorzero.toml, or NAME=MODEL",
         )
-    if variant not in stage.variants:
-        raise RequestError(
-            f"no variant {variant!r} in the function {stage.function!r} of {stage.config}",
-            hint=nearest(variant, stage.variants),
-        )
+    _check_variant(variant, stage)
     asked = models_of_variant(stage.config, stage.function, variant)
     for model in tuned_by_name(known, [name for one in asked for name in one.names]):
         for name in model.names:
@@ -355,7 +326,7 @@ def _only(variants: Sequence[str], name: str, stage: Stage) -> str:
     )
 
 
-def _check_template(variant: str, stage: Stage | None) -> None:
+def _check_variant(variant: str, stage: Stage | None) -> None:
     from trajkit.store.conditions.nameable import nearest
 
     if stage is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from trajkit._core.output import console
 from trajkit._core.output.console import count, line, plural, talk
@@ -175,7 +175,7 @@ def replay(
     from trajkit.commands.comparison.contenders import lineage_in
     from trajkit.commands.comparison.local_contenders import cast_of_models
     from trajkit.curation.scores.scorer import Scorer
-    from trajkit.evaluation.answering import Answering, remarks_of
+    from trajkit.evaluation.answering import Answering
     from trajkit.evaluation.prompts import Prompts, learned_prompts, shared_groups
     from trajkit.store.dataset import open_dataset
 
@@ -203,9 +203,9 @@ def replay(
     for path, (n_shared, n_all) in shared_groups(cast.behind.seen, asked).items():
         if n_shared:
             talk(f"note: {count(n_shared)} of {plural(n_all, 'group')} are also in {path}")
-    calling = _calling(options, is_here=model_url is None)
-    work = _work(asked, Scorer(scorer, per_step=True), cast, decodings, model_url, calling, options)
-    _plan(work, cast, model_url, calling.prices)
+    caller = _caller(options, is_here=model_url is None)
+    work = _work(asked, Scorer(scorer, per_step=True), cast, decodings, model_url, caller, options)
+    _plan(work, cast, model_url, caller.budget.prices)
     if options["dry_run"]:
         talk("dry run: no model was called")
         return Replayed(work, leaks, unsure)
@@ -220,19 +220,11 @@ def replay(
         reached = f": {done.reached}" if done.reached else ""
         raise TrajkitError(f"nothing was answered{reached}", hint="; ".join(done.failures) or None)
     models = dict(cast.behind.models)
-    answering.write(goal, remarks_of(work, models=models, leaks=leaks, unsure=unsure))
+    answering.write(goal, models=models, leaks=leaks, unsure=unsure)
     remember_store(goal, is_evaluation=True)
     from trajkit.evaluation.report import report
 
     return Replayed(work, leaks, unsure, done, report(goal), goal)
-
-
-class _Calling(NamedTuple):
-    """How models are called."""
-
-    caller: Caller
-    prices: Prices | None
-    concurrency: int
 
 
 def _work(
@@ -241,23 +233,22 @@ def _work(
     cast: Cast,
     decodings: Sequence[str],
     model_url: str | None,
-    calling: _Calling,
+    caller: Caller,
     options: Mapping[str, Any],
 ) -> Work:
-    from trajkit.evaluation.answering import Work
-    from trajkit.evaluation.models import chat_models
+    from trajkit.evaluation.answering import Work, chat_models
     from trajkit.rollouts.decoding import GREEDY, as_decoding
 
     return Work(
         prompts=prompts,
         scorer=scorer,
         score=scorer.identity.spec.rpartition(":")[2].rpartition(".")[2],
-        models=chat_models(cast.players, model_url, calling.caller),
+        models=chat_models(cast.players, model_url, caller),
         identities={one.name: one.model_identity(is_here=model_url is None) for one in cast.players},
         decodings=tuple(dict.fromkeys(map(as_decoding, decodings or (GREEDY,)))),
         options={name: _value(text) for name, text in texts(options["policy_set"]).items()},
         run_seed=options["run_seed"],
-        concurrency=calling.concurrency,
+        concurrency=caller.throttle.most,
     )
 
 
@@ -271,7 +262,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _calling(options: Mapping[str, Any], *, is_here: bool) -> _Calling:
+def _caller(options: Mapping[str, Any], *, is_here: bool) -> Caller:
     from trajkit._core.settings import project
     from trajkit.commands.options.playing import fields_of
     from trajkit.commands.options.request import checked
@@ -282,14 +273,12 @@ def _calling(options: Mapping[str, Any], *, is_here: bool) -> _Calling:
     chosen = checked(Options, fields_of("prompts", options))
     settings = project()
     prices = None if is_here else chosen.prices(settings.input_price, settings.output_price)
-    concurrency = chosen.concurrency or (LOCAL_CONCURRENCY if is_here else CONCURRENCY)
-    caller = Caller(
-        concurrency=concurrency,
+    return Caller(
+        concurrency=chosen.concurrency or (LOCAL_CONCURRENCY if is_here else CONCURRENCY),
         timeout_s=chosen.timeout_s,
         retries=chosen.retries,
         budget=Budget(chosen.limits, prices),
     )
-    return _Calling(caller, prices, concurrency)
 
 
 def _plan(work: Work, cast: Cast, model_url: str | None, prices: Prices | None) -> None:

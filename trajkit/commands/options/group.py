@@ -16,12 +16,26 @@ import textwrap
 from collections.abc import Callable, Mapping
 from enum import Enum
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Unpack, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from trajkit.commands.options.types import Option
+from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+    from trajkit.engines.engine import Engine, OnProgress
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -116,3 +130,37 @@ def _with_arguments(docstring: str, texts: Mapping[str, str]) -> str:
     fill = functools.partial(textwrap.fill, width=106, initial_indent="    ", subsequent_indent="        ")
     lines = [fill(f"{name}: {text}") for name, text in texts.items()]
     return "\n".join([before, *(() if "\nArgs:\n" in before else ("", "Args:")), *lines]) + raises + after
+
+
+class EngineOptions(TypedDict, total=False):
+    """What runs the shards of a command."""
+
+    on: Annotated[str | None, Option(metavar="ENGINE")]
+    """Cut the work into shards and run them on local (processes of this machine), ray, ray://HOST:PORT or
+    slurm: the result is the same. Default: this process, or local with --workers."""
+    workers: Annotated[int | None, Option(least=1, metavar="N")]
+    """Most shards at a time. Default: one per core, or as many as the cluster has room for."""
+
+
+def engine_of(
+    given: Mapping[str, Any],
+    on_progress: OnProgress = lambda what, done, total: None,
+    *,
+    has_shard: bool = False,
+) -> Engine | None:
+    """Return the engine that the options name; None for this process.
+
+    Args:
+        given: The options by name.
+        on_progress: Gets the progress in shards.
+        has_shard: Whether the command names one shard.
+
+    Raises:
+        RequestError: There is no such engine, or a shard is named as well.
+    """
+    from trajkit.engines.engine import engine_named
+
+    engine = engine_named(given["on"], given["workers"], on_progress=on_progress)
+    if engine is not None and has_shard:
+        raise RequestError("--shard is one part, and --on runs all of them: leave one out")
+    return engine

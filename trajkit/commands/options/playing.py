@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
-from trajkit.commands.options.engine import EngineOptions
+from trajkit.commands.options.group import EngineOptions
 from trajkit.commands.options.types import Count, File, Option, Output, RunsFolder, Settings, Tasks, many
 from trajkit.commands.place import texts
 from trajkit.rollouts.options import Options

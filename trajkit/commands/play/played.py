@@ -109,12 +109,18 @@ class Rollout(Result):
                 "metrics": self.session.metrics,
                 **self.estimate._asdict(),
             }
-        means = ({key: _plain(value) for key, value in row._asdict().items()} for row in self.rows)
+        rows = [
+            {
+                key: value._asdict() if hasattr(value, "_asdict") else value
+                for key, value in row._asdict().items()
+            }
+            for row in self.rows
+        ]
         return {
             "run": plan.run,
             "n_planned": self.n_planned,
             "n_done": self.n_done,
-            "rows": list(means),
+            "rows": rows,
             "errors": self.errors,
             "reached": self.reached,
             "store": None if self.path is None else str(self.path),
@@ -175,11 +181,6 @@ class Rollout(Result):
         """Headings and rows: means ± standard errors of the episodes that were played to their end."""
         kinds = list(dict.fromkeys(kind for row in self.rows for kind in row.errors))
         return ["variant", "task", *_NUMBERS, *kinds], [_cells(row, kinds) for row in self.rows]
-
-
-def _plain(value: Any) -> Any:
-    """A field of a row; of a mean its parts by name."""
-    return value._asdict() if hasattr(value, "_asdict") else value
 
 
 def _cells(row: Row, kinds: list[str]) -> list[str]:

@@ -1,26 +1,30 @@
-"""What `trajkit push` sends, made in a folder: of stores, or of a model."""
+"""What `trajkit push` sends, made in a folder, of stores or of a model; and what it shows before it asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import ValidationError
 
+from trajkit._core.output import console
 from trajkit.commands.play.local_model import job_of, model_folder
-from trajkit.commands.publication.plan import content_lines, fact_lines, opinion_line, scanned_lines
 from trajkit.errors import DataError, RequestError
 
 if TYPE_CHECKING:
+    from trajkit.curation.redaction.column import RedactReport
     from trajkit.curation.redaction.gate import Opinion
     from trajkit.publishing.card import CardWish
     from trajkit.publishing.facts import Facts
+    from trajkit.publishing.files.contents import Contents
     from trajkit.publishing.hub import Kind
     from trajkit.publishing.model import Measured, Origin
+    from trajkit.publishing.push import PushPlan
     from trajkit.publishing.record import Record
     from trajkit.store.reader import Store
 
+_MOST_FILES = 12
 Progress = Callable[[str, int, int | None], None]
 
 
@@ -134,20 +138,20 @@ def make(
     if model is not None:
         if has_traces:
             raise RequestError("--traces makes no sense with a model")
-        return _make_model(model, folder, wish, search)
+        return _make_model(*model, _measured(of_model.evaluation), folder, wish, search)
     for name, value in of_model._asdict().items():
         if value:
             raise RequestError(f"--{name} makes no sense with a store")
     return _make_dataset(what, folder, wish, search, has_traces=has_traces, on_progress=on_progress)
 
 
-def _make_model(model: _Model, folder: Path, wish: CardWish, search: Search) -> Ready:
+def _make_model(
+    model: Path, origin: Origin, measured: Measured | None, folder: Path, wish: CardWish, search: Search
+) -> Ready:
     from trajkit.publishing.card import CARD
     from trajkit.publishing.model import make_model_contents
 
-    made = make_model_contents(
-        model.folder, folder, wish, model.origin, measured=model.measured, patterns=search.patterns
-    )
+    made = make_model_contents(model, folder, wish, origin, measured=measured, patterns=search.patterns)
     for line in scanned_lines(made.scanned):
         search.say(line)
     names = [*(file.path for file in made.record.files), CARD]
@@ -194,21 +198,13 @@ def _make_dataset(
     return Ready("dataset", contents.record, splits, facts)
 
 
-class _Model(NamedTuple):
-    folder: Path
-    """Has the adapter, or the model."""
-    origin: Origin
-    """What it was made of."""
-    measured: Measured | None
-    """What an evaluation says."""
+def _model(name: str, runs_folder: Path, options: ModelOptions) -> tuple[Path, Origin] | None:
+    """The folder of a job's model or adapter, or of one that is named itself, and what it was made of.
 
-
-def _model(name: str, runs_folder: Path, options: ModelOptions) -> _Model | None:
-    """The model of this name: a job's, or a folder with one; None where it is none, and so a store.
+    None where it is no model, and so a store.
 
     Raises:
         RequestError: The job has no model on this machine.
-        DataError: The report of the evaluation is none.
     """
     from trajkit.publishing.model import Origin, is_model
 
@@ -220,7 +216,7 @@ def _model(name: str, runs_folder: Path, options: ModelOptions) -> _Model | None
         if options.merged:
             raise RequestError(f"--merged is for jobs; {name} is a model", hint="name the job")
         origin = Origin(base=options.base, dataset=options.dataset)
-        return _Model(folder, origin, _measured(options.evaluation))
+        return folder, origin
     runs, job = found
     if job.target != "local":
         raise RequestError(f"job {job.job_id} was tuned by {job.target}: its model is not on this machine")
@@ -236,7 +232,7 @@ def _model(name: str, runs_folder: Path, options: ModelOptions) -> _Model | None
         dataset=options.dataset,
         job_id=job.job_id,
     )
-    return _Model(folder, origin, _measured(options.evaluation))
+    return folder, origin
 
 
 def _measured(path: Path | None) -> Measured | None:
@@ -256,3 +252,80 @@ def _measured(path: Path | None) -> Measured | None:
         ) from error
     table = group_table(report)
     return Measured(headings=table.headings, rows=tuple(table.rows), said=said_of(report))
+
+
+def fact_lines(facts: Facts) -> Iterator[str]:
+    """Leaks, replays, and what the search for secrets found; of that never a value."""
+    for each in facts.compared:
+        other = "what is reserved" if each.evaluation is None else each.evaluation
+        yield f"leak: {each.train} and {other}: {'LEAK' if each.leaks else 'none'}"
+        yield from (f"  {line}" for line in each.lines if each.leaks)
+    for replay in facts.replayed:
+        yield (
+            f"replay: {replay.split}: {replay.n_verified:,} of {replay.n_episodes:,} episodes verified, "
+            f"{replay.n_different:,} different"
+        )
+    if not facts.replayed:
+        yield "replay: not known (`trajkit replay` plays the episodes again)"
+    for scanned in facts.scanned:
+        yield from scanned_lines(scanned.report, scanned.split)
+
+
+def scanned_lines(report: RedactReport, where: str = "files") -> Iterator[str]:
+    """What the search for secrets found, by kind and place."""
+    if not report.n_found:
+        yield f"secrets: {where}: nothing found in {console.plural(report.n_texts, 'text')}"
+    for found in report.found:
+        yield f"secrets: {where}: {found.n_found:,} {found.kind} in {found.place}"
+
+
+def opinion_line(opinion: Opinion) -> str:
+    """What another scanner says."""
+    rules = ", ".join(f"{rule} {n:,}" for rule, n in sorted(opinion.n_by_rule.items()))
+    return f"{opinion.program}: {f'it finds {rules}' if rules else 'nothing found'}"
+
+
+def content_lines(contents: Contents) -> Iterator[str]:
+    """Rows by split, and what is in none."""
+    for rows in contents.rows:
+        yield f"sft: {rows.split}: {console.plural(rows.n_rows, 'row')} to train on"
+        if rows.format == "trl-prompt-completion":
+            yield f"  written as {rows.format}: trl-messages teaches every answer, and some are only context"
+        for reason, number in rows.left.items():
+            yield f"  in no row: {console.plural(number, 'step')}: {reason}"
+        for kind, number in rows.losses.items():
+            yield f"  left out of the rows: {number:,} {kind}"
+        if rows.n_evaluation_left:
+            yield f"  in no row: {console.plural(rows.n_evaluation_left, 'evaluation episode')}"
+    for moved in contents.record.moved:
+        what = "row" if moved.table == "sft" else "value"
+        yield f"too wide for the viewer: {console.plural(moved.n_values, what)} of {moved.table}, in moved/"
+
+
+def plan_lines(plan: PushPlan, licence: str | None, *, is_seen: bool = True) -> Iterator[str]:
+    """Where to, for whom, and which files.
+
+    Args:
+        plan: The plan.
+        licence: The licence that the user gave.
+        is_seen: Whether the dataset on the Hub was read.
+    """
+    there = "new" if plan.remote is None else f"there, at {plan.remote.commit[:12]}"
+    there = there if is_seen else "the Hub was not asked"
+    yield f"{plan.kind}: {plan.repository} ({there})"
+    yield f"seen by: {'EVERYBODY' if plan.is_public else 'its owner'}"
+    yield f"licence: {licence or 'unknown'}"
+    if plan.tag is not None:
+        yield f"tag: {plan.tag}"
+    change = plan.change
+    if change.is_empty:
+        yield "nothing has changed: there is nothing to send"
+        return
+    yield (
+        f"files: {len(change.add):,} to send ({console.size(change.n_bytes)}), "
+        f"{change.n_same:,} there already, {len(change.delete):,} to remove"
+    )
+    for path, file in sorted(change.add.items())[:_MOST_FILES]:
+        yield f"  {path}  {console.size(file.stat().st_size)}"
+    if len(change.add) > _MOST_FILES:
+        yield f"  and {len(change.add) - _MOST_FILES:,} more"

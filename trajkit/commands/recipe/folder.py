@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,21 +13,26 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from trajkit._core.files import building_folder, write_text
+from trajkit._core.files import building_folder, sha256_file, write_text
 from trajkit._core.outside import regular_file
-from trajkit.commands.recipe.digest import digest_of
+from trajkit._core.samples import SAMPLE_PREFIX, samples
+from trajkit.commands.place import store_path
 from trajkit.commands.recipe.load import Loaded
 from trajkit.commands.recipe.recipe import Recipe, flat, folded
 from trajkit.commands.recipe.yaml_text import read_yaml, write_yaml
-from trajkit.errors import DataError, RequestError
+from trajkit.errors import DataError, RequestError, TrajkitError
 from trajkit.schema import Model
 from trajkit.schema.base import JsonObject, Name, Text, UtcTime
 from trajkit.schema.manifest import Sha256
+from trajkit.store.layout import MANIFEST_NAME
 from trajkit.training.origin import code_commit, versions_of
 
 RECIPE_FILE, FACTS_FILE, STEPS_FOLDER, LOCK = "recipe.yaml", "run.json", "steps", "lock"
 Kind = TypeVar("Kind", bound=Model)
 _DECIDING = ("duckdb", "pyarrow", "tensorzero", "torch", "transformers", "peft", "openai")
+_MODEL_FILE = "config.json"
+_BIG = 64_000_000
+"""Larger files go by their size and time of change: weights take longer to read than most steps to run."""
 
 
 class StepStatus(StrEnum):
@@ -262,3 +268,46 @@ def _read(kind: type[Kind], path: Path) -> Kind:
         return kind.model_validate_json(path.read_text(encoding="utf-8"))
     except (ValidationError, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+
+
+def digest_of(path: Path) -> str:
+    """The digest of a file's bytes, of a store's content, or of every file below a folder with its name."""
+    from trajkit.store.catalog import digest_at
+
+    if path.is_file():
+        status = path.stat()
+        if status.st_size <= _BIG:
+            return sha256_file(path)
+        return hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
+    if (digest := digest_at(path)) is not None:
+        return digest
+    total = hashlib.sha256()
+    for each in sorted(path.iterdir()) if path.is_dir() else ():  # no device or FIFO is opened
+        is_loop = each.is_symlink() and each.is_dir()  # or may be one
+        total.update(f"{each.name}\0{each.readlink() if is_loop else digest_of(each)}\n".encode())
+    return total.hexdigest()
+
+
+def input_path(text: str) -> Path | None:
+    """What the value of an option names, when it is a store, a model, a file or a folder; else None.
+
+    `@NAME` is the store of that tag. A bare word that is also the name of some folder is taken for a word; of
+    `file.py:name` the file counts.
+    """
+    if text.startswith("@"):
+        try:
+            text = store_path(text)
+        except TrajkitError:  # no tag: some other text
+            return None
+    if text.startswith(SAMPLE_PREFIX):
+        name = text.removeprefix(SAMPLE_PREFIX)
+        return samples(MANIFEST_NAME).get(name) or samples(_MODEL_FILE).get(name)
+    if not text or "\n" in text or "://" in text:
+        return None
+    file, has_name, _ = text.rpartition(":")
+    path = Path(file if has_name and file.endswith(".py") else text)
+    try:
+        is_whole = path.is_file() or any((path / name).is_file() for name in (MANIFEST_NAME, _MODEL_FILE))
+        return path if is_whole or (len(path.parts) > 1 and path.is_dir()) else None
+    except (OSError, ValueError):  # too long for a name, or no name at all
+        return None

@@ -139,7 +139,8 @@ def _wrong(error: ValidationError, located: Located) -> ConfigError:
         return located.error(
             place, f"{where}: {first['input']!r} is no name", hint="letters, digits, _ and -, a letter first"
         )
-    return located.error(place, f"{where}: {_words(first)}")
+    words = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    return located.error(place, f"{where}: {words}")
 
 
 def _within(data: Any, place: Place) -> Iterator[str]:
@@ -152,8 +153,3 @@ def _within(data: Any, place: Place) -> Iterator[str]:
         else:
             return
         yield part
-
-
-def _words(first: Any) -> str:
-    message: str = first["msg"]
-    return message.removeprefix("Value error, ").replace("Input should", "it should")

@@ -13,8 +13,15 @@ from trajkit._core.lock import locked
 from trajkit._core.output.console import line, plural, result_text
 from trajkit._core.output.result import Result
 from trajkit._core.secrets import hidden
-from trajkit.commands.recipe.digest import digest_of, input_path
-from trajkit.commands.recipe.folder import LOCK, RunFolder, StepRecord, StepStatus, versions
+from trajkit.commands.recipe.folder import (
+    LOCK,
+    RunFolder,
+    StepRecord,
+    StepStatus,
+    digest_of,
+    input_path,
+    versions,
+)
 from trajkit.commands.recipe.load import Loaded
 from trajkit.commands.recipe.steps import PlannedStep
 from trajkit.commands.recipe.verb import Verb, call
@@ -161,7 +168,8 @@ def _run(
         records.append(found)
         if found.status != StepStatus.DONE:
             break
-        left[step.name] = found.output_digest or _nothing(found)
+        # a step that left nothing is told by when it was done
+        left[step.name] = found.output_digest or str(found.finished_at)
     failed = next((each for each in records if each.status != StepStatus.DONE), None)
     return Report(tuple(records), failed, folder.path, folder.facts().recipe)
 
@@ -256,11 +264,6 @@ def _error_of_job(step: PlannedStep) -> str | None:
     if step.job is None or not Runs(step.runs).path(step.job).exists():
         return None
     return Runs(step.runs).load(step.job).error
-
-
-def _nothing(record: StepRecord) -> str:
-    """What stands for a step that left nothing: when it was done."""
-    return str(record.finished_at)
 
 
 def _ended(record: StepRecord, status: StepStatus, **found: object) -> StepRecord:

@@ -1,17 +1,20 @@
-"""The steps of a recipe as commands: names filled in, every option checked, before the first one runs."""
+"""The steps of a recipe as commands: names filled in, every option checked, before the first one runs.
+
+Also recipes as JSON Schema: an editor then knows every command, its options, and what they mean.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trajkit._core.outside import name_from_outside
 from trajkit.commands.recipe.folder import FACTS_FILE, RECIPE_FILE
 from trajkit.commands.recipe.load import Loaded, texts_in
-from trajkit.commands.recipe.recipe import RESERVED, Step, Value
-from trajkit.commands.recipe.verb import Unfit, Verb, check, find, names, typed
+from trajkit.commands.recipe.recipe import RECIPE_VERSION, RESERVED, Recipe, Step, Value
+from trajkit.commands.recipe.verb import Option, Unfit, Verb, check, find, names, typed
 from trajkit.errors import DataError
 from trajkit.store.conditions.nameable import nearest
 
@@ -45,6 +48,19 @@ _SCRIPTED = ("expert", "noisy-expert", "random", "local")
 """Policies that call nothing outside of this process."""
 _HOSTED = "sends the rows to a service, which bills them"
 _TRAINING = ("sft ", "dpo ", "kto ", "rl ")
+
+_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean", "null"]}
+_SHAPES: dict[str, Any] = {
+    "flag": {"type": ["boolean", "null"]},
+    "value": _SCALAR,
+    "values": {
+        "anyOf": [
+            _SCALAR,
+            {"type": "array", "items": _SCALAR},
+            {"type": "object", "additionalProperties": _SCALAR},
+        ]
+    },
+}
 
 
 class PlannedStep(NamedTuple):
@@ -138,7 +154,9 @@ def _ready(
         arguments = typed(verb, options)
         check(verb, arguments)
     except Unfit as error:
-        raise loaded.error(name, error.option, error.message, hint=_hint(verb, error.option)) from error
+        wrong = None if error.option is None else verb.option(error.option)
+        hint = f"{error.option}: {wrong.text}" if wrong is not None and wrong.text else None
+        raise loaded.error(name, error.option, error.message, hint=hint) from error
     return PlannedStep(
         name=name,
         verb=verb,
@@ -265,6 +283,36 @@ def _is_inside(value: Value, folder: Path) -> bool:
     return isinstance(value, str) and Path(value).is_relative_to(folder)
 
 
-def _hint(verb: Verb, option: str | None) -> str | None:
-    found = None if option is None else verb.option(option)
-    return f"{option}: {found.text}" if found is not None and found.text else None
+def recipe_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a recipe's file."""
+    described = Recipe.model_json_schema(mode="validation")
+    found = [verb for name in names() if (verb := find(name)) is not None]
+    described["$defs"] = {**_SHAPES, "step": {"anyOf": [_step_schema(verb) for verb in found]}}
+    described["properties"]["version"] |= {"const": RECIPE_VERSION}
+    steps = described["properties"]["steps"]
+    steps["patternProperties"] = {pattern: {"$ref": "#/$defs/step"} for pattern in steps["patternProperties"]}
+    for named in (steps, described["properties"]["files"]):
+        named["additionalProperties"] = False
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:trajkit:v{RECIPE_VERSION}:recipe",
+        **described,
+    }
+
+
+def _step_schema(verb: Verb) -> dict[str, Any]:
+    options = {
+        option.name: _option_schema(option) for option in verb.options if option.name not in BELONG_TO_RUN
+    }
+    return {
+        "type": "object",
+        "description": verb.text,
+        "properties": {"verb": {"const": verb.name}, **options},
+        "required": ["verb"],
+        "additionalProperties": False,
+    }
+
+
+def _option_schema(option: Option) -> dict[str, Any]:
+    shape = "flag" if option.is_flag else "values" if option.is_repeated else "value"
+    return {"$ref": f"#/$defs/{shape}"} | ({"description": option.text} if option.text else {})

@@ -30,8 +30,6 @@ class Option(NamedTuple):
     """Whether it may be given several times."""
     text: str
     """What its help says."""
-    choices: tuple[str, ...] | None = None
-    """The values that it takes; None for any."""
     of: str | None = None
     """The option that it belongs to, such as `metric` of `min`; None for none."""
 
@@ -81,7 +79,9 @@ def find(name: str) -> Verb | None:
     if command is None or not _is_verb(command):
         return None
     text = command.get_short_help_str(limit=200)
-    return Verb(name, text, tuple(_option(each) for each in command.params if not _is_hidden(each)))
+    return Verb(
+        name, text, tuple(_option(each) for each in command.params if not getattr(each, "hidden", False))
+    )
 
 
 def check(verb: Verb, arguments: Sequence[str]) -> None:
@@ -200,10 +200,6 @@ def _is_verb(command: click.Command) -> bool:
     return not isinstance(command, click.Group) or command.invoke_without_command
 
 
-def _is_hidden(parameter: click.Parameter) -> bool:
-    return isinstance(parameter, click.Option) and parameter.hidden
-
-
 def _name(parameter: click.Parameter) -> str:
     """A parameter's name in a recipe: of the flag as it is typed, `-` as `_`."""
     if isinstance(parameter, click.Argument):
@@ -221,6 +217,5 @@ def _option(parameter: click.Parameter) -> Option:
         is_flag=bool(is_flag),
         is_repeated=bool(getattr(parameter, "multiple", False)) or parameter.nargs == -1,
         text=" ".join((getattr(parameter, "help", None) or "").split()),
-        choices=tuple(map(str, parameter.type.choices)) if isinstance(parameter.type, click.Choice) else None,
         of=getattr(parameter, "of", None),
     )

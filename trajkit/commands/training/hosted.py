@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trajkit._core.output.console import Meter, count, is_open, talk
 from trajkit._core.settings import project
@@ -46,7 +46,7 @@ def train_at(method: str, target: str, options: _Options, names: Iterable[str]) 
     """
     from trajkit.formats.validation.prices import load_prices
     from trajkit.training.hosted.prepare import HostedRequest, prepare
-    from trajkit.training.hosted.services import connect
+    from trajkit.training.hosted.service import connect
     from trajkit.training.runs import Runs
 
     runs = Runs(Path(options["runs"]))
@@ -135,17 +135,15 @@ def _plan(prepared: Prepared, service: Service) -> Iterator[str]:
         yield f"job {job.job_id} is the same: {job.status}{again}"
     yield from data_lines(job, prepared.leak, row="row", learned="learned")
     yield f"model     {job.base} at {service.where}"
-    recipe = {name: value for name, value in job.recipe.items() if name not in NOT_THE_SERVICES}
-    yield f"recipe    {', '.join(_words(recipe)) or 'the defaults of the service'}"
+    recipe = [
+        f"{name} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in job.recipe.items()
+        if name not in NOT_THE_SERVICES and value not in (None, {}, [])
+    ]
+    yield f"recipe    {', '.join(recipe) or 'the defaults of the service'}"
     yield from _price(Remote.of(job).estimate, prepared)
     for note in prepared.notes:
         yield f"note      {note}"
-
-
-def _words(recipe: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in recipe.items():
-        if value not in (None, {}, []):
-            yield f"{name} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
 
 
 def _price(estimate: Estimate, prepared: Prepared) -> Iterator[str]:

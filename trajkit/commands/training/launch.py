@@ -92,8 +92,7 @@ def carry_out(
 def _left_lines(folder: Path) -> Iterator[str]:
     """What a training here left beside its record: models, and the chart of the losses."""
     from trajkit.training.local.outcome.finish import MERGED, MODEL
-    from trajkit.training.local.outcome.loss_page import LOSS_PAGE
-    from trajkit.training.rl.page import RL_PAGE
+    from trajkit.training.local.outcome.page import LOSS_PAGE, RL_PAGE
 
     names = {"model": MODEL, "merged": MERGED, "losses": LOSS_PAGE, "curves": RL_PAGE}
     yield from (f"{name:9} {folder / file}" for name, file in names.items() if (folder / file).exists())

@@ -166,9 +166,8 @@ def weight_lines(
         sizes: Its size.
         learned: The rows; None where they are not known yet.
     """
-    from trajkit.training.local.base_model import batch_memory
+    from trajkit.training.local.base_model import batch_memory, held
     from trajkit.training.local.running.replicas import n_replicas
-    from trajkit.training.local.sharded import held
 
     lora = recipe.lora
     kind = "all weights are trained" if lora is None else _adapter_words(lora)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajkit._core.address import place_of
-from trajkit._core.output.console import can_ask, choose, talk
+from trajkit._core.output.console import can_ask, choose, plural, talk
 from trajkit._core.settings import project, remembered
 from trajkit.commands.options.types import StoreLike
 from trajkit.commands.place import last_store, near, store_path
@@ -90,9 +90,9 @@ def sides(
             return Sides(learned, measured)
         return _cut_pairs(learned, fraction, made)
     if is_of_one_function:
-        learned, function = of_function(learned, function, made=made)
+        learned, function = _of_function(learned, function, made)
         if measured is not None:
-            measured, _ = of_function(measured, function, made=made)
+            measured, _ = _of_function(measured, function, made)
     learned = _without_evaluation(learned, made)
     if measured is not None:
         return Sides(learned, _without_evaluation(measured, made))
@@ -169,8 +169,7 @@ def _without_evaluation(store: Path, made: list[Path]) -> Path:
     if not goal.exists():
         select(store, goal, where="purpose <> 'eval'")
         made.append(goal)
-    episodes = "evaluation episode" if n_evaluation == 1 else "evaluation episodes"
-    talk(f"{goal}  {store} without its {n_evaluation:,} {episodes}")
+    talk(f"{goal}  {store} without its {plural(n_evaluation, 'evaluation episode')}")
     return goal
 
 
@@ -189,8 +188,9 @@ def _cut(train: Path, fraction: float, made: list[Path]) -> Sides:
         made.append(goal)
         talk(f"{goal}  {train}, cut by world: {1 - fraction:.0%} to learn, {fraction:.0%} to measure")
         if n_dropped:
-            episodes = "episode" if n_dropped == 1 else "episodes"
-            talk(f"not measured: {n_dropped:,} {episodes} whose prompts are nearly those of learned ones")
+            talk(
+                f"not measured: {plural(n_dropped, 'episode')} whose prompts are nearly those of learned ones"
+            )
     return Sides(goal / TRAIN, goal / VALIDATION)
 
 
@@ -227,32 +227,17 @@ def _cut_pairs(train: Path, fraction: float, made: list[Path]) -> Sides:
         words = f"{1 - fraction:.0%} of the groups to learn, {fraction:.0%} to measure"
         talk(f"{goal}  the pairs, cut by group: {words}")
         if found.n_parted:
-            noun = "pair" if found.n_parted == 1 else "pairs"
-            talk(f"left out: {found.n_parted:,} {noun} whose episodes came to different sides")
+            talk(f"left out: {plural(found.n_parted, 'pair')} whose episodes came to different sides")
     return Sides(goal / TRAIN, goal / VALIDATION)
 
 
-class OfFunction(NamedTuple):
-    """A store whose learned steps are of one function."""
-
-    store: Path
-    """Where it is; one from earlier is used again."""
-    function: str | None
-    """The function; None where the store names none."""
-
-
-def of_function(store: str | Path, wanted: str | None, *, made: list[Path]) -> OfFunction:
-    """A store whose learned steps are of one function.
-
-    Args:
-        store: Where the steps are.
-        wanted: The function; None for the only one, or to ask which where that is possible.
-        made: Gets a store that is written.
+def _of_function(store: Path, wanted: str | None, made: list[Path]) -> tuple[Path, str | None]:
+    """A store whose learned steps are of one function, and that; None where the store names none.
 
     Raises:
         RequestError: There are several, and none is chosen; or there is none of this name.
     """
-    from trajkit.curation.masks.function import only_function
+    from trajkit.curation.masks.mask import only_function
     from trajkit.store.dataset import open_dataset
     from trajkit.training.origin import origin_of
 
@@ -266,11 +251,11 @@ def of_function(store: str | Path, wanted: str | None, *, made: list[Path]) -> O
             )
         wanted = choose("Which function is tuned?", functions)
     if wanted is None or functions == (wanted,):
-        return OfFunction(Path(store), wanted or (functions[0] if functions else None))
+        return store, wanted or (functions[0] if functions else None)
     goal = Path(project().stores) / f"{wanted}-{data.store.manifest.digest[:12]}"
     if not goal.exists():
         done = only_function(store, goal, wanted)
         made.append(goal)
         n_steps = sum(each.n_steps for each in done.masked)
-        talk(f"{goal}  {n_steps:,} {'step' if n_steps == 1 else 'steps'} of other functions are context only")
-    return OfFunction(goal, wanted)
+        talk(f"{goal}  {plural(n_steps, 'step')} of other functions are context only")
+    return goal, wanted

@@ -32,6 +32,8 @@ def tuned_model(runs: Runs, job: TuneJob, *, name: str | None = None) -> TunedMo
     from trajkit.registry.ledger import TunedModel
 
     names = tuple(dict.fromkeys(_names(runs, job)))
+    lora: Any = job.recipe.get("lora")
+    adapter = lora.get("adapter") if isinstance(lora, dict) else None  # that it went on with
     return TunedModel(
         name=name or (names[0] if names and job.target != "local" else job.job_id),
         names=names,
@@ -39,17 +41,11 @@ def tuned_model(runs: Runs, job: TuneJob, *, name: str | None = None) -> TunedMo
         job_key=job.key,
         target=job.target,
         method=job.method,
-        base=_started_from(job),
+        base=adapter or job.base,
         recipe=job.recipe,
         train=None if job.train is None else _learned(runs, job, "train", job.train),
         validation=None if job.validation is None else _learned(runs, job, "validation", job.validation),
     )
-
-
-def _started_from(job: TuneJob) -> str:
-    """The adapter that it went on with, else the base model."""
-    lora: Any = job.recipe.get("lora")
-    return (lora.get("adapter") if isinstance(lora, dict) else None) or job.base
 
 
 def _names(runs: Runs, job: TuneJob) -> Iterator[str]:

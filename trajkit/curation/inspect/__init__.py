@@ -1,3 +1,3 @@
 """One page about logs that are new to the reader."""
 
-__all__ = ["measure", "model", "page"]
+__all__ = ["measure", "model"]

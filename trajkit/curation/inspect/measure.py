@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
+from trajkit.curation.derive import reading
 from trajkit.curation.inspect.model import Example, Repeated, Secret, Size, Trainable
 from trajkit.curation.redact import scan
 from trajkit.curation.redaction.column import Search
@@ -16,11 +17,10 @@ from trajkit.curation.redaction.text import Finder, Placeholders
 from trajkit.curation.statistics.read import TOTAL_REWARD, one, read
 from trajkit.curation.statistics.stats import duplicates, weights
 from trajkit.environments.guard import RETURN_NAME
-from trajkit.errors import StoreError
 from trajkit.schema import Episode, MetricLevel, TextBlock, ToolCallBlock, ToolResultBlock
 from trajkit.store.dataset import open_dataset
-from trajkit.store.engine import connect, first_line, interruptible
-from trajkit.store.reader import Store, open_store
+from trajkit.store.engine import connect
+from trajkit.store.reader import open_store
 from trajkit.store.summary import MetricSummary, Summary, summarize
 
 BYTES_PER_TOKEN = 4
@@ -63,21 +63,16 @@ def measure(path: str | Path, *, n_documents: int | None, patterns: Mapping[str,
     """
     store = open_store(path)
     summary = summarize(store)
-    with connect() as connection:
-        try:
-            with interruptible(connection):
-                score = _score(store, summary)
-                read(connection, [store], score or TOTAL_REWARD)
-                size = _size(connection, summary, n_documents)
-                trainable = _trainable(connection, summary)
-                repeated = _repeated(connection)
-                (n_errored,) = one(
-                    connection,
-                    "SELECT count(*) FROM store0.steps WHERE json_extract(extra, '$.error') IS NOT NULL",
-                )
-                chosen = _chosen(connection, score)
-        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            raise StoreError(f"{store.path} could not be read: {first_line(error)}") from error
+    score = _score(summary)
+    with connect() as connection, reading(connection, str(store.path)):
+        read(connection, [store], score or TOTAL_REWARD)
+        size = _size(connection, summary, n_documents)
+        trainable = _trainable(connection, summary)
+        repeated = _repeated(connection)
+        (n_errored,) = one(
+            connection, "SELECT count(*) FROM store0.steps WHERE json_extract(extra, '$.error') IS NOT NULL"
+        )
+        chosen = _chosen(connection, score)
     clean = cleaner(patterns)
     dataset = open_dataset(path)
     examples = tuple(
@@ -101,17 +96,14 @@ def cleaner(patterns: Mapping[str, str]) -> Search:
     return Search(Finder({name: re.compile(text) for name, text in patterns.items()}), Placeholders())
 
 
-def _score(store: Store, summary: Summary) -> str | None:
+def _score(summary: Summary) -> str | None:
     """The metric of episodes that tells good from bad: a usual one, else the one that most have."""
-    varied = [
-        one
-        for one in summary.metrics
+    names = [
+        one.name
+        for one in sorted(summary.metrics, key=lambda one: -one.n)
         if one.level == MetricLevel.EPISODE and one.least is not None and one.least != one.most
     ]
-    ordered = sorted(varied, key=lambda one: -one.n)
-    names = [one.name for one in ordered]
-    usual = next((name for name in _USUAL_SCORES if name in names), None)
-    return usual or next(iter(names), None)
+    return next((name for name in (*_USUAL_SCORES, *names) if name in names), None)
 
 
 def _size(connection: duckdb.DuckDBPyConnection, summary: Summary, n_documents: int | None) -> Size:

@@ -29,18 +29,16 @@ ALIKE = "alike"
 """Table `(near, episode_id, step_index)`: the fingerprint of a prompt of the evaluation store, and a step of
 the training store with a similar prompt."""
 
-_COLUMNS = "(near UHUGEINT, episode_id VARCHAR, step_index BIGINT)"
-
 _WORDS = 5
 _FIRST_CHUNK, _LARGEST_CHUNK = 250, 4_000
 _ROWS_AT_ONCE = 512
 _PLACES = (1 << 24) - 1
-"""Bits of an n-gram's hash that are its index in `_noted`."""
+"""Bits of an n-gram's hash that are its index in `noted`."""
 
 
 def create_none(connection: duckdb.DuckDBPyConnection) -> None:
     """Create an empty table `ALIKE`."""
-    connection.execute(f"CREATE TEMP TABLE {ALIKE} {_COLUMNS}")
+    connection.execute(f"CREATE TEMP TABLE {ALIKE} (near UHUGEINT, episode_id VARCHAR, step_index BIGINT)")
 
 
 def find_alike(connection: duckdb.DuckDBPyConnection, threshold: float, *, even_with_seeds: bool) -> None:
@@ -62,9 +60,10 @@ def find_alike(connection: duckdb.DuckDBPyConnection, threshold: float, *, even_
             f"FROM {side}.texts GROUP BY near)"
         )
     # prompts with seeds are compared only with prompts without
-    is_any = {side: even_with_seeds or _any_seedless(connection, f"of_{side}") for side in ("train", "eval")}
     mine, theirs = (
-        f"SELECT * FROM of_{side}{'' if is_any[other] else ' WHERE is_seedless'}"
+        f"SELECT * FROM of_{side}"
+        if even_with_seeds or run(f"FROM of_{other} WHERE is_seedless LIMIT 1").fetchall()
+        else f"SELECT * FROM of_{side} WHERE is_seedless"
         for side, other in (("train", "eval"), ("eval", "train"))
     )
     _runs(connection, "eval", theirs, "eval_runs")
@@ -73,7 +72,8 @@ def find_alike(connection: duckdb.DuckDBPyConnection, threshold: float, *, even_
         "number ORDER BY n_prompts, run) AS rank FROM eval_runs JOIN (SELECT run, count(*) AS n_prompts "
         f"FROM eval_runs GROUP BY run) USING (run)) WHERE rank <= n - ceil({threshold} * n - 1e-9) + 1"
     )
-    noted = _noted(connection)
+    noted = np.zeros(_PLACES + 1, bool)  # the hashes of all n-grams; several may share an index
+    noted[run("SELECT DISTINCT run FROM eval_runs").fetchnumpy()["run"] & np.uint64(_PLACES)] = True
     for chunk in _chunks(connection, mine):
         _runs(connection, "train", chunk, "train_runs", likely=(noted, threshold))
         _compare(connection, threshold, "true" if even_with_seeds else "t.is_seedless OR e.is_seedless")
@@ -82,19 +82,6 @@ def find_alike(connection: duckdb.DuckDBPyConnection, threshold: float, *, even_
                 f"DELETE FROM {table} WHERE number IN "
                 f"(SELECT number FROM of_eval WHERE near IN (SELECT near FROM {ALIKE}))"
             )
-
-
-def _noted(connection: duckdb.DuckDBPyConnection) -> NDArray[np.bool_]:
-    """Mark the hashes of all n-grams of the evaluation store; several may share an index."""
-    noted = np.zeros(_PLACES + 1, bool)
-    runs = connection.execute("SELECT DISTINCT run FROM eval_runs").fetchnumpy()["run"]
-    noted[runs & np.uint64(_PLACES)] = True
-    return noted
-
-
-def _any_seedless(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
-    ((found,),) = connection.execute(f"SELECT count(*) > 0 FROM {table} WHERE is_seedless").fetchall()
-    return bool(found)
 
 
 def _chunks(connection: duckdb.DuckDBPyConnection, prompts: str) -> Iterator[str]:
@@ -156,9 +143,8 @@ def _runs(
         if not len(place):
             continue
         numbers = batch.column("number").to_numpy()[place]
-        connection.register("some_runs", pa.table({"number": numbers, "run": hashes, "n": n[place]}))
-        connection.execute(f"INSERT INTO {table} SELECT * FROM some_runs")
-        connection.unregister("some_runs")
+        found = pa.table({"number": numbers, "run": hashes, "n": n[place]})
+        connection.from_arrow(found).insert_into(table)
 
 
 def _compare(connection: duckdb.DuckDBPyConnection, threshold: float, where: str) -> None:

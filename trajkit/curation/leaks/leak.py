@@ -21,7 +21,7 @@ import pyarrow as pa
 from trajkit._core.division import own_folder
 from trajkit._core.files import refuse_existing
 from trajkit._core.settings import Reservation, reserved
-from trajkit.curation.derive import deriving, nothing_left
+from trajkit.curation.derive import NO_ROOM, deriving, nothing_left, reading
 from trajkit.curation.keys import group_text
 from trajkit.curation.leaks.alike import ALIKE, THRESHOLD, create_none, find_alike
 from trajkit.curation.leaks.report import (
@@ -38,10 +38,10 @@ from trajkit.curation.leaks.texts import first_texts, hashed_steps, hashes_as, s
 from trajkit.curation.reserve import in_reserved
 from trajkit.curation.selection.connected import HAS_SEED, HAS_STATE
 from trajkit.engines.engine import Engine
-from trajkit.errors import RequestError, StoreError
+from trajkit.errors import RequestError
 from trajkit.schema import Left, LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
-from trajkit.store.engine import MEMORY_LIMIT, connect, file_literal, first_line, interruptible, literal
+from trajkit.store.engine import connect, file_literal, literal
 from trajkit.store.reader import Store, open_store, verify
 from trajkit.store.view import create_views, spans
 
@@ -50,7 +50,6 @@ _SHOWN_CHARACTERS = 100
 _HASHES = {"starts": ("first_text",), "texts": ("prompt", "near", "frame", "answer")}
 """The columns of hashes in each table of texts."""
 _NO_STEPS = f"({hashed_steps('false')})"
-_READ_FAILURES = (duckdb.IOException, duckdb.OutOfMemoryException)
 
 
 def leak(
@@ -61,8 +60,6 @@ def leak(
     near: float | None = THRESHOLD,
     by: Sequence[str] = (),
     reservations: Iterable[Reservation] | None = None,
-    memory_limit: str = MEMORY_LIMIT,
-    threads: int | None = None,
     engine: Engine | None = None,
 ) -> LeakReport:
     """Compare a training store with an evaluation store and with reserved worlds.
@@ -78,8 +75,6 @@ def leak(
             above 0 to 1. None to compare only prompts that read the same.
         by: Columns, metrics or `tags.NAME` whose values must not be on both sides together.
         reservations: Reserved worlds; None for the `trajkit.toml` of the working folder and those above it.
-        memory_limit: Memory limit of DuckDB, such as `1GB`, which spills to disk above it.
-        threads: None for one per core.
         engine: Reads the texts; None for this process.
 
     Raises:
@@ -93,7 +88,7 @@ def leak(
     stores = {"train": open_store(train)}
     if evaluation is not None:
         stores["eval"] = open_store(evaluation)
-    with _connected(stores, memory_limit, threads, by=by) as connection:
+    with _connected(stores, by) as connection:
         findings = [_reserved_worlds(connection, kept)]
         aliased = Aliased(n=0, n_of=0, worlds=())
         if evaluation is not None:
@@ -154,16 +149,15 @@ def drop_leaks(
     # only for prompts of `eval` every similar one is found, so the cleaned store is opened as `eval`
     stores = {"train": open_store(other), "eval": open_store(path)}
     why: dict[str, LeakKind] = {}
-    with _connected(stores, MEMORY_LIMIT, None, by=by) as connection:
+    with _connected(stores, by) as connection:
         barred = in_reserved(connection, kept, "o")
         rows = connection.execute(f"SELECT episode_id FROM eval.own AS o WHERE {barred}").fetchall()
-        why |= dict.fromkeys((episode_id for (episode_id,) in rows), LeakKind.RESERVED)
+        why |= {episode_id: LeakKind.RESERVED for (episode_id,) in rows}
         _read_texts(connection, stores, engine, goal)
         _read_alike(connection, near, strict_text)
         for finding in chain(_same_worlds(connection), _same_texts(connection, strict_text)):
-            blocked = "SELECT value FROM both_have WHERE blocks"
             rows = connection.execute(
-                f"SELECT episode_id FROM eval_rows WHERE value IN ({blocked})"
+                "SELECT episode_id FROM eval_rows WHERE value IN (SELECT value FROM both_have WHERE blocks)"
             ).fetchall()
             for (episode_id,) in rows:
                 why.setdefault(episode_id, finding.kind)
@@ -174,17 +168,6 @@ def drop_leaks(
         "near": near,
         **({"by": list(by)} if by else {}),
     }
-    return _without(path, goal, why, arguments, engine)
-
-
-def _without(
-    path: str | Path,
-    goal: Path | None,
-    why: Mapping[str, LeakKind],
-    arguments: JsonObject,
-    engine: Engine | None,
-) -> tuple[Manifest | None, LineageEntry]:
-    """Write a store without some episodes, counted by what they leaked."""
     with deriving(path, engine=engine, goal=goal) as derivation:
         names = pa.table(
             {"episode_id": pa.array(why, pa.string()), "kind": pa.array(list(why.values()), pa.string())}
@@ -198,13 +181,13 @@ def _without(
             Left(reason=f"leak: {NAMES[LeakKind(kind)][0]}", n_episodes=n, n_steps=n_steps)
             for kind, n, n_steps in sorted(rows, key=lambda row: list(LeakKind).index(row[0]))
         ]
-        kept = "(SELECT episode_id FROM episodes ANTI JOIN trajkit_leaking USING (episode_id))"
-        entry = derivation.entry(verb="leak", arguments=arguments, kept=kept, left=left)
+        stay = "(SELECT episode_id FROM episodes ANTI JOIN trajkit_leaking USING (episode_id))"
+        entry = derivation.entry(verb="leak", arguments=arguments, kept=stay, left=left)
         if not entry.n_episodes_out:
             raise nothing_left(derivation.store, entry)
         if goal is None:
             return None, entry
-        manifest = derivation.write(goal, verb="leak", arguments=arguments, kept=kept, left=left)
+        manifest = derivation.write(goal, verb="leak", arguments=arguments, kept=stay, left=left)
         return manifest, manifest.lineage[-1]
 
 
@@ -216,33 +199,24 @@ def _check_share(near: float | None) -> None:
 
 
 @contextmanager
-def _connected(
-    stores: dict[str, Store], memory_limit: str, threads: int | None, *, by: Sequence[str]
-) -> Iterator[duckdb.DuckDBPyConnection]:
+def _connected(stores: dict[str, Store], by: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a connection with the views of each store in its own schema, and a table `own` of its episodes."""
     for store in stores.values():
         verify(store)
-    with connect(memory_limit=memory_limit, threads=threads) as connection:
-        try:
-            with interruptible(connection):
-                for name, store in stores.items():
-                    connection.execute(f"CREATE SCHEMA {name}")
-                    connection.execute(f"SET schema = '{name}'")
-                    create_views(connection, store)
-                    group = group_text(connection, store, by) if by else "NULL"
-                    connection.execute(
-                        "CREATE TABLE own AS SELECT episode_id, env_id, task, seed, purpose, "
-                        f"initial_state_hash, {HAS_STATE} AS has_state, {HAS_SEED} AS has_seed, "
-                        f"CAST({group} AS VARCHAR) AS group_name FROM episodes"
-                    )
-                connection.execute("SET schema = 'main'")
-                yield connection
-        except _READ_FAILURES as error:
-            paths = " or ".join(str(store.path) for store in stores.values())
-            raise StoreError(
-                f"{paths} could not be read: {first_line(error)}",
-                hint="is there room in the folder for temporary files, and in memory?",
-            ) from error
+    paths = " or ".join(str(store.path) for store in stores.values())
+    with connect() as connection, reading(connection, paths, hint=NO_ROOM):
+        for name, store in stores.items():
+            connection.execute(f"CREATE SCHEMA {name}")
+            connection.execute(f"SET schema = '{name}'")
+            create_views(connection, store)
+            group = group_text(connection, store, by) if by else "NULL"
+            connection.execute(
+                "CREATE TABLE own AS SELECT episode_id, env_id, task, seed, purpose, "
+                f"initial_state_hash, {HAS_STATE} AS has_state, {HAS_SEED} AS has_seed, "
+                f"CAST({group} AS VARCHAR) AS group_name FROM episodes"
+            )
+        connection.execute("SET schema = 'main'")
+        yield connection
 
 
 def _read_texts(
@@ -282,11 +256,10 @@ def _read_texts(
 def write_texts(item: dict[str, Any]) -> str:
     """Write the hashes of the texts of a span of the episodes; return the name of the folder."""
     folder = own_folder(Path(item["folder"]), "texts")
-    between = f"episode_id BETWEEN {literal(item['lowest'])} AND {literal(item['highest'])}"
     with deriving(item["store"], threads=1, is_verified=True) as derivation:
         run = derivation.connection.execute
-        run(f"CREATE TEMP TABLE hashed AS {hashed_steps(between)}")
-        for table, rows in (("starts", first_texts(between)), ("texts", step_texts("hashed"))):
+        run(f"CREATE TEMP TABLE hashed AS {hashed_steps(item['where'])}")
+        for table, rows in (("starts", first_texts(item["where"])), ("texts", step_texts("hashed"))):
             path, hashes = literal(str(folder / table)), hashes_as("UUID", _HASHES[table])
             run(f"COPY (SELECT * REPLACE ({hashes}) FROM ({rows})) TO {path} (FORMAT parquet)")
     return folder.name
@@ -305,14 +278,11 @@ def _read_alike(connection: duckdb.DuckDBPyConnection, near: float | None, stric
 def _same_worlds(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     """Find shared ids, worlds, initial states and groups: each of them blocks."""
     world = "coalesce(env_id, '?') || ' ' || coalesce(task, '?') || ' seed ' || CAST(seed AS VARCHAR)"
+    # as JSON, where two nulls are equal: an unknown task does not make two worlds different
+    by_world = "CAST(to_json([env_id, task, CAST(seed AS VARCHAR)]) AS VARCHAR)"
     for kind, value, where in (
         (LeakKind.EPISODE_ID, "episode_id", "true"),
-        # as JSON, where two nulls are equal: an unknown task does not make two worlds different
-        (
-            LeakKind.WORLD,
-            "CAST(to_json([env_id, task, CAST(seed AS VARCHAR)]) AS VARCHAR)",
-            "seed IS NOT NULL",
-        ),
+        (LeakKind.WORLD, by_world, "seed IS NOT NULL"),
         (LeakKind.INITIAL_STATE, "initial_state_hash", "has_state"),
         (LeakKind.GROUP, "group_name", "group_name IS NOT NULL"),
     ):

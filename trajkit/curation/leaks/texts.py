@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _HASH = 32
 """Hex digits of a hash. A message has two in a row: of its exact JSON, and of its normalised text."""
 
-_SYSTEM, _OTHER = "s", "o"
-"""Prefix of the hashes of a message: whether it is a system message."""
+SYSTEM, OTHER = "s", "o"
+"""Prefix of the hash of a message: whether it is a system message."""
 # a byte of a word in lower case, else 0: words are letters, digits, _, and everything beyond ASCII
 _LETTERS = bytes(
     byte if byte >= 0x80 else ord(chr(byte).lower()) if chr(byte).isalnum() or byte == ord("_") else 0
@@ -68,7 +68,7 @@ def step_texts(hashed: str) -> str:
         for first, last in ((2, _HASH + 1), (_HASH + 2, 2 * _HASH + 1))
     )
     frame = (
-        f"md5_number(array_to_string(list_transform(list_filter(known, lambda h: h[1] = '{_SYSTEM}'), "
+        f"md5_number(array_to_string(list_transform(list_filter(known, lambda h: h[1] = '{SYSTEM}'), "
         f"lambda h: h[{_HASH + 2}:]), ''))"
     )
     return (
@@ -127,7 +127,7 @@ def message_text(message: str) -> str:
 
 def _fingerprints(message: str) -> str:
     """Return SQL of a message's prefix and its two hashes."""
-    mark = f"CASE WHEN ({message}->>'role') = 'system' THEN '{_SYSTEM}' ELSE '{_OTHER}' END"
+    mark = f"CASE WHEN ({message}->>'role') = 'system' THEN '{SYSTEM}' ELSE '{OTHER}' END"
     return f"{mark} || md5(CAST({message} AS VARCHAR)) || md5({reads_like(message_text(message))})"
 
 

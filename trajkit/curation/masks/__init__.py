@@ -1,3 +1,3 @@
-"""Leave out what should not be learned: rules and the function that masks."""
+"""Leave out what should not be learned, by rules or because another function answered."""
 
-__all__ = ["function", "mask"]
+__all__ = ["mask"]

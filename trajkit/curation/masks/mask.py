@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from trajkit._core.division import own_folder
 from trajkit.curation.derive import Derivation, deriving
-from trajkit.curation.masks.rule import judge
+from trajkit.curation.weights.weighing import ZERO, add_up
 from trajkit.engines.engine import Engine
-from trajkit.errors import NothingMatched, RequestError
-from trajkit.schema import Left, LineageEntry, Manifest
+from trajkit.environments.guard import RETURN_NAME
+from trajkit.errors import NothingMatched, QueryError, RequestError
+from trajkit.schema import Left, LineageEntry, Manifest, MetricLevel
 from trajkit.schema.base import Count, JsonObject, Model, Name
-from trajkit.store.engine import literal
+from trajkit.schema.success import Success, parse_success
+from trajkit.store.engine import file_literal, literal
+from trajkit.store.layout import quoted
 
 
 class MaskReason(StrEnum):
@@ -52,6 +56,118 @@ REASON_TEXTS = {
     MaskReason.CACHED: "cached duplicate",
 }
 """The text in `mask_reason`."""
+_OTHER = "another function"
+
+# Below, for each reason whether it holds, as SQL: true, false, or null if unknown.
+
+_CUT_OFF = ("length", "max_tokens", "max_output_tokens", "model_length")
+"""Finish reasons of services for an answer that reached the token limit."""
+
+# An agent may ask models several times before it acts once: those calls have no action of their own.
+_ACTION = "coalesce(action_executed, nullif(CAST(action AS VARCHAR), 'null'))"
+
+# In a conversation an observation is the latest result, not the state of a world: two calls may return the
+# same result. And where another agent goes on, as one that was called, it has observations of its own.
+_IS_TALK = "action_executed IS NULL AND json_type(action) = 'ARRAY'"
+
+_ACTING = f"""
+    SELECT episode_id, step_index, seen IS NOT NULL AS is_seen,
+        CASE WHEN coalesce(reward, 0) > 0 THEN false
+            WHEN NOT is_talk AND agent_name IS NOT DISTINCT FROM lead(agent_name) OVER later
+                THEN seen = lead(seen) OVER later END AS is_no_op,
+        CASE WHEN seen IS NOT NULL THEN
+            row_number() OVER (PARTITION BY episode_id, seen, done ORDER BY step_index) > 1 END AS is_loop
+    FROM (
+        -- hashes sort in less memory than long texts
+        SELECT episode_id, step_index, reward, agent_name, {_IS_TALK} AS is_talk,
+            md5_number(observation) AS seen, md5_number({_ACTION}) AS done
+        FROM steps WHERE {_ACTION} IS NOT NULL AND {{where}}
+    ) WINDOW later AS (PARTITION BY episode_id ORDER BY step_index)
+"""
+_COPIES = """
+    CREATE OR REPLACE TEMP TABLE trajkit_copy AS
+    SELECT episode_id, step_index FROM (
+        SELECT s.episode_id, step_index, inference_id, row_number() OVER (
+            PARTITION BY inference_id ORDER BY e.started_at NULLS LAST, s.episode_id, step_index) AS place
+        FROM steps s JOIN episodes e USING (episode_id) WHERE {where} AND inference_id IS NOT NULL
+    ) WHERE place > 1
+"""
+_CERTAIN = """
+    CREATE OR REPLACE TEMP TABLE trajkit_certain AS
+    SELECT episode_id, min(step_index) AS step_index FROM ({ways}) GROUP BY episode_id
+"""
+_ENDED = """
+    SELECT episode_id, step_index FROM steps
+    SEMI JOIN (SELECT episode_id FROM episodes WHERE outcome = 'success') USING (episode_id) WHERE terminated
+"""
+# The rule held to the end after the last step at which it did not hold.
+_HELD = """
+    SELECT episode_id, step_index FROM (
+        SELECT *, coalesce(max(step_index) FILTER (WHERE NOT holds) OVER (PARTITION BY episode_id), -1)
+            AS last_broken
+        FROM (SELECT episode_id, step_index, value {operator} {value!r} AS holds FROM ({values})
+              WHERE value IS NOT NULL)
+    ) WHERE step_index > last_broken
+"""
+
+_FOUND = {
+    "copied": "CASE WHEN c.episode_id IS NOT NULL THEN true "
+    "WHEN json_type(s.extra, '$.is_copied_context') = 'BOOLEAN' "
+    "THEN CAST(s.extra->>'$.is_copied_context' AS BOOLEAN) "
+    "WHEN s.inference_id IS NOT NULL THEN false END",
+    "after-success": "coalesce(s.step_index > u.step_index, false)",
+    "truncated": f"lower(s.finish_reason) IN {_CUT_OFF!r}",
+    "unparsed": "CASE WHEN s.completion IS NULL OR CAST(s.completion AS VARCHAR) = 'null' THEN false "
+    "WHEN s.action IS NOT NULL AND CAST(s.action AS VARCHAR) <> 'null' THEN false "
+    "WHEN s.action_executed IS NOT NULL THEN true END",
+    "invalid": "NOT s.action_valid",
+    "no-op": "a.is_no_op",
+    "loop": "a.is_loop",
+    "cached": "CASE WHEN NOT s.cached THEN false END",  # _WITH_TWINS sets true among the remaining steps
+}
+
+_JUDGED = """
+    CREATE OR REPLACE TEMP TABLE trajkit_judged AS
+    SELECT *, list_position(found, true) AS position FROM (
+        SELECT s.episode_id, s.step_index, s.loss_weight <> 0 AS is_learned, [{found}] AS found
+        FROM steps s
+        LEFT JOIN trajkit_acting a USING (episode_id, step_index)
+        LEFT JOIN trajkit_copy c USING (episode_id, step_index)
+        LEFT JOIN trajkit_certain u ON u.episode_id = s.episode_id
+        WHERE s.loss_weight <> 0 OR s.mask_reason = '{zero}'
+    )
+"""
+
+# Of the steps with the same prompt and answer one stays: the first that is not cached, else the first.
+_TWINS = """
+    CREATE OR REPLACE TEMP TABLE trajkit_twin AS
+    WITH cached AS (
+        SELECT DISTINCT md5_number(CAST(completion AS VARCHAR)) AS answer FROM steps
+        WHERE cached AND loss_weight <> 0 AND completion IS NOT NULL
+    ), alike AS (
+        SELECT episode_id, step_index, coalesce(cached, false) AS is_cached,
+            md5_number(CAST(completion AS VARCHAR)) AS answer,
+            CASE WHEN prompt IS NOT NULL THEN md5_number(coalesce(function_name, '') || chr(0)
+                || CAST(prompt AS VARCHAR) || chr(0) || coalesce(CAST(tools AS VARCHAR), '')) END AS asked
+        FROM steps_full
+        WHERE loss_weight <> 0 AND md5_number(CAST(completion AS VARCHAR)) IN (SELECT answer FROM cached)
+    )
+    SELECT episode_id, step_index, is_cached, CASE
+        WHEN j.position IS NOT NULL THEN false
+        WHEN asked IS NOT NULL THEN row_number() OVER (
+            PARTITION BY answer, asked, j.position IS NULL
+            ORDER BY is_cached, e.started_at NULLS LAST, episode_id, step_index) > 1
+        END AS is_twin
+    FROM alike JOIN trajkit_judged j USING (episode_id, step_index) JOIN episodes e USING (episode_id)
+"""
+_WITH_TWINS = """
+    CREATE OR REPLACE TEMP TABLE trajkit_judged AS
+    SELECT *, list_position(found, true) AS position FROM (
+        SELECT j.episode_id, j.step_index, j.is_learned,
+            list_append(found[:-2], CASE WHEN t.is_cached THEN t.is_twin ELSE found[-1] END) AS found
+        FROM trajkit_judged j LEFT JOIN trajkit_twin t USING (episode_id, step_index)
+    )
+"""
 
 
 class MaskCount(Model):
@@ -99,7 +215,6 @@ def mask(
     *,
     reasons: Sequence[MaskReason | str],
     success: str | None = None,
-    threads: int | None = None,
     engine: Engine | None = None,
 ) -> Masked:
     """Write a store in which some steps are context only: `loss_weight` 0, with a `mask_reason`.
@@ -113,7 +228,6 @@ def mask(
         reasons: The reasons to check, of `MaskReason`. Their order does not matter.
         success: For `after-success`: the condition for certain success, such as `episode_return >= 1` (the
             rewards so far) or a metric of steps, `progression >= 1`. None uses `terminated` alone.
-        threads: None for one per core.
         engine: Writes the new store; None for this process.
 
     Raises:
@@ -124,8 +238,8 @@ def mask(
     """
     chosen = _chosen(reasons, success)
     arguments: JsonObject = {"reason": [reason.value for reason in chosen], "success": success}
-    with deriving(path, threads=threads, engine=engine, goal=goal) as derivation:
-        judge(derivation, [reason.value for reason in chosen], success)
+    with deriving(path, engine=engine, goal=goal) as derivation:
+        _judge(derivation, chosen, success)
         report = _report(derivation, chosen)
         masked = [
             Left(reason=REASON_TEXTS[MaskReason(each.reason)], n_steps=each.n_masked)
@@ -156,6 +270,62 @@ def _chosen(reasons: Sequence[MaskReason | str], success: str | None) -> list[Ma
     if success is not None and MaskReason.AFTER_SUCCESS not in reasons:
         raise RequestError("--success is about --reason after-success, which is not given")
     return [reason for reason in MaskReason if reason in reasons]
+
+
+def _judge(derivation: Derivation, reasons: Sequence[MaskReason], success: str | None) -> None:
+    """Create a table `trajkit_judged` of the steps that are learned, or that have only the weight 0.
+
+    A new weighting could make the latter learned again. `found` has for each reason whether it holds, null
+    where it is unknown; `position` is that of the first reason that holds, from 1.
+    """
+    derivation.refuse_repeated_steps()
+    run = derivation.connection.execute
+    needs_acting = bool({MaskReason.NO_OP, MaskReason.LOOP} & set(reasons))
+    acting = _ACTING.format(where=needs_acting and derivation.engine is None)
+    run(f"CREATE OR REPLACE TEMP TABLE trajkit_acting AS {acting}")
+    if needs_acting and derivation.engine is not None:
+        for path in derivation.over(write_acting, {}, what="observations"):
+            run(f"INSERT INTO trajkit_acting SELECT * FROM read_parquet({file_literal(path)})")
+    run(_COPIES.format(where=MaskReason.COPIED in reasons))
+    is_asked = MaskReason.AFTER_SUCCESS in reasons
+    run(_CERTAIN.format(ways=_ways(derivation, success) if is_asked else f"{_ENDED} AND false"))
+    run(_JUDGED.format(found=", ".join(_FOUND[reason] for reason in reasons), zero=ZERO))
+    if MaskReason.CACHED in reasons:
+        run(_TWINS)
+        run(_WITH_TWINS)
+
+
+def write_acting(item: dict[str, Any]) -> str:
+    """Write the steps of a span of the episodes that acted; return the name of the file."""
+    path = own_folder(Path(item["folder"]), "acting") / "acting.parquet"
+    with deriving(item["store"], threads=1, is_verified=True) as derivation:
+        rows = _ACTING.format(where=item["where"])
+        derivation.connection.execute(f"COPY ({rows}) TO {literal(str(path))} (FORMAT parquet)")
+    return f"{path.parent.name}/{path.name}"
+
+
+def _ways(derivation: Derivation, success: str | None) -> str:
+    """Return SQL of the steps from which on success was certain."""
+    if success is None:
+        return _ENDED
+    rule = parse_success(success)
+    values = _measured(derivation, rule)
+    return f"{_ENDED} UNION ALL {_HELD.format(operator=rule.operator, value=rule.value, values=values)}"
+
+
+def _measured(derivation: Derivation, rule: Success) -> str:
+    """Return SQL of the metric of the rule at each step."""
+    of_steps = [m.name for m in derivation.store.manifest.metrics if m.level == MetricLevel.INFERENCE]
+    if rule.metric in of_steps:
+        value = f"CAST(metrics.{quoted(rule.metric)} AS DOUBLE)"
+        return f"SELECT episode_id, step_index, {value} AS value FROM steps"
+    if rule.metric == RETURN_NAME:
+        add_up(derivation, "trajkit_so_far")
+        return "SELECT * FROM trajkit_so_far"
+    raise QueryError(
+        f"--success names {rule.metric!r}, which is not measured step by step in {derivation.store.path}",
+        hint=f"measured on steps: {', '.join(sorted([*of_steps, RETURN_NAME]))} (the rewards so far)",
+    )
 
 
 def _report(derivation: Derivation, chosen: Sequence[MaskReason]) -> MaskReport:
@@ -211,3 +381,55 @@ def _masked_steps(derivation: Derivation, chosen: Sequence[MaskReason]) -> str:
         "FROM steps s LEFT JOIN trajkit_masked USING (episode_id, step_index)"
     )
     return "trajkit_masked_steps"
+
+
+def only_function(path: str | Path, goal: Path, function: str) -> LineageEntry:
+    """Write a store in which only the steps of one function are learned.
+
+    The others stay where they are, with `loss_weight` 0 and a `mask_reason`: later steps keep their prompts.
+
+    Args:
+        path: The store, or `sample:NAME`.
+        goal: The folder to write.
+        function: The function whose steps are learned.
+
+    Raises:
+        RequestError: No step is of this function; the hint lists the store's functions.
+        NothingMatched: No step of this function is learned.
+        StoreError: `goal` exists, or a store cannot be read or written.
+    """
+    with deriving(path) as derivation:
+        connection = derivation.connection
+        ((names,),) = connection.execute(
+            "SELECT list_sort(list(DISTINCT function_name)) FROM steps"
+        ).fetchall()
+        known = [name for name in names or () if name is not None]
+        if function not in known:
+            raise RequestError(
+                f"no step of {derivation.store.path} is of the function {function!r}",
+                hint=f"functions: {', '.join(known) or 'none'}",
+            )
+        other = f"coalesce(function_name, '') <> {literal(function)}"
+        ((n_masked, n_learned),) = connection.execute(
+            f"SELECT count(*) FILTER (WHERE {other}), count(*) FILTER (WHERE NOT {other})"
+            " FROM steps WHERE loss_weight > 0"
+        ).fetchall()
+        if not n_learned:
+            raise NothingMatched(
+                f"no step of {function!r} in {derivation.store.path} is learned",
+                hint="`trajkit stats` shows the weights of the steps",
+            )
+        connection.execute(
+            "CREATE OR REPLACE TEMP VIEW trajkit_function_steps AS SELECT * REPLACE ("
+            f"CASE WHEN {other} THEN 0 ELSE loss_weight END AS loss_weight, "
+            f"CASE WHEN {other} THEN coalesce(mask_reason, {literal(_OTHER)}) ELSE mask_reason END"
+            " AS mask_reason) FROM steps"
+        )
+        manifest = derivation.write(
+            goal,
+            verb="mask",
+            arguments={"function": function},
+            steps="trajkit_function_steps",
+            masked=[Left(reason=_OTHER, n_steps=n_masked)],
+        )
+        return manifest.lineage[-1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -16,10 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 import trajkit
-from trajkit._core.address import readable
 from trajkit._core.files import building_folder
 from trajkit.curation.keys import PLACES
-from trajkit.curation.pair_file import DATA_NAME, Pairs, PairsManifest, write_pairs
+from trajkit.curation.pair_file import Pairs, write_pairs
 from trajkit.curation.selection.connected import least_connected
 from trajkit.curation.selection.split import RULE
 from trajkit.errors import NothingMatched
@@ -28,11 +28,8 @@ from trajkit.schema.base import JsonObject
 
 TRAIN, VALIDATION = "train", "val"
 _PARTED = "between the sides"
-_KEYS = ("chosen_group_key", "rejected_group_key")
 _WORLD = '["world",'
 """Prefix of the key of a group whose world is known."""
-_ROWS_AT_ONCE = 256
-_IDS = ("chosen_episode_id", "rejected_episode_id")
 
 
 class Cut(NamedTuple):
@@ -59,6 +56,9 @@ def cut_pairs(pairs: Pairs, goal: Path, *, fraction: float, seed: int = 0) -> Cu
     """
     sides = _sides(pairs, fraction, seed)
     counts = Counter(sides)
+    ids: dict[str, set[str]] = {}
+    for side, row in zip(sides, pairs.rows("chosen_episode_id", "rejected_episode_id"), strict=True):
+        ids.setdefault(side, set()).update(row.values())
     for name in (TRAIN, VALIDATION):
         if not counts[name]:
             raise NothingMatched(
@@ -66,16 +66,17 @@ def cut_pairs(pairs: Pairs, goal: Path, *, fraction: float, seed: int = 0) -> Cu
                 hint="--val with other pairs, another --val-fraction, or 0 for none",
             )
     arguments: JsonObject = {"ratio": {TRAIN: 1 - fraction, VALIDATION: fraction}, "seed": seed, "rule": RULE}
+    facts = pairs.manifest.model_dump(
+        mode="json", include={"match", "level", "score", "split", "group", "functions", "variants"}
+    )
     with building_folder(goal.absolute()) as folder:
         for name in (TRAIN, VALIDATION):
+            entry = _entry(pairs, counts, name, {**arguments, "side": name}, ids)
             write_pairs(
                 folder / name,
                 (pair for pair, side in zip(pairs, sides, strict=True) if side == name),
-                facts=_facts(pairs.manifest),
-                lineage=(
-                    *pairs.manifest.lineage,
-                    _entry(pairs, counts, name, {**arguments, "side": name}, sides),
-                ),
+                facts=facts,
+                lineage=(*pairs.manifest.lineage, entry),
             )
     return Cut({name: counts[name] for name in (TRAIN, VALIDATION)}, counts[_PARTED])
 
@@ -98,19 +99,16 @@ def _place(key: str, seed: int) -> int:
 
 def _joined_keys(pairs: Pairs) -> list[tuple[str, str]]:
     """Return both group keys of each pair; groups that share a prompt without a seed get their least key."""
-    import pyarrow.parquet as pq
-
     rows: list[tuple[str, str]] = []
     holders: dict[bytes, set[str]] = {}
     seedless: set[bytes] = set()
-    with pq.ParquetFile(readable(pairs.path / DATA_NAME)) as file:
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[*_KEYS, "seed", "prompt"]):
-            for mine, theirs, seed, prompt in zip(*(each.to_pylist() for each in batch.columns), strict=True):
-                text = hashlib.sha256(prompt.encode()).digest()
-                holders.setdefault(text, set()).update((mine, theirs))
-                if seed is None and not (mine.startswith(_WORLD) and theirs.startswith(_WORLD)):
-                    seedless.add(text)
-                rows.append((mine, theirs))
+    for row in pairs.rows("chosen_group_key", "rejected_group_key", "seed", "prompt"):
+        mine, theirs = row["chosen_group_key"], row["rejected_group_key"]
+        text = hashlib.sha256(row["prompt"].encode()).digest()
+        holders.setdefault(text, set()).update((mine, theirs))
+        if row["seed"] is None and not (mine.startswith(_WORLD) and theirs.startswith(_WORLD)):
+            seedless.add(text)
+        rows.append((mine, theirs))
     known = sorted({key for row in rows for key in row})
     numbers = {key: number for number, key in enumerate(known)}
     shared = [(numbers[key], n) for n, text in enumerate(sorted(seedless)) for key in holders[text]]
@@ -120,19 +118,10 @@ def _joined_keys(pairs: Pairs) -> list[tuple[str, str]]:
     return [(known[least[numbers[mine]]], known[least[numbers[theirs]]]) for mine, theirs in rows]
 
 
-def _facts(manifest: PairsManifest) -> JsonObject:
-    kept = manifest.model_dump(
-        mode="json", include={"match", "level", "score", "split", "group", "functions", "variants"}
-    )
-    now = datetime.now(UTC).isoformat()
-    return {**kept, "created_at": now, "trajkit_version": trajkit.__version__}
-
-
 def _entry(
-    pairs: Pairs, counts: Counter[str], name: str, arguments: JsonObject, sides: list[str]
+    pairs: Pairs, counts: Counter[str], name: str, arguments: JsonObject, ids: Mapping[str, set[str]]
 ) -> LineageEntry:
     """Return the lineage entry of a side. Pairs are counted as steps."""
-    ids = _ids(pairs, sides)
     seen, left = set(ids[name]), []
     for side in sorted(ids.keys() - {name}):
         reason = "its two episodes would be parted" if side == _PARTED else f"in {side}"
@@ -150,14 +139,3 @@ def _entry(
         done_at=datetime.now(UTC),
         trajkit_version=trajkit.__version__,
     )
-
-
-def _ids(pairs: Pairs, sides: list[str]) -> dict[str, set[str]]:
-    """Return the episode ids of each side."""
-    import pyarrow.parquet as pq
-
-    found: dict[str, set[str]] = {}
-    table = pq.read_table(readable(pairs.path / DATA_NAME), columns=list(_IDS))
-    for side, *ids in zip(sides, *(column.to_pylist() for column in table.columns), strict=True):
-        found.setdefault(side, set()).update(ids)
-    return found

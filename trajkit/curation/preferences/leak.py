@@ -7,28 +7,20 @@ reserved world on both sides is a leak, and so is an identical prompt if a side 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trajkit._core.address import readable
 from trajkit._core.settings import Reservation, reserved
 from trajkit.curation.keys import FROM_TEXT
 from trajkit.curation.leaks.report import Aliased, Example, Finding, LeakKind, LeakReport, LeakSide
-from trajkit.curation.pair_file import DATA_NAME, Pairs
+from trajkit.curation.pair_file import Pairs
 
 _MOST_EXAMPLES = 3
-_ROWS_AT_ONCE = 256
 _COLUMNS = (
-    "chosen_episode_id",
-    "rejected_episode_id",
-    "chosen_group_key",
-    "rejected_group_key",
-    "env_id",
-    "task",
-    "seed",
-    "initial_state_hash",
-    "prompt",
+    *("chosen_episode_id", "rejected_episode_id", "chosen_group_key", "rejected_group_key"),
+    *("env_id", "task", "seed", "initial_state_hash", "prompt"),
 )
 
 
@@ -45,8 +37,6 @@ class _Side:
     """Ids, worlds, states and prompts of a set of pairs, each with an episode that has it."""
 
     def __init__(self, pairs: Pairs) -> None:
-        import pyarrow.parquet as pq
-
         self.pairs = pairs
         self.ids: dict[str, str] = {}
         self.worlds: dict[_World, str] = {}
@@ -55,10 +45,8 @@ class _Side:
         self.texts_without_seed: set[str] = set()
         self._seeded: set[str] = set()
         self._stated: set[str] = set()
-        with pq.ParquetFile(readable(pairs.path / DATA_NAME)) as file:
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(_COLUMNS)):
-                for row in batch.to_pylist():
-                    self._add(row)
+        for row in pairs.rows(*_COLUMNS):
+            self._add(row)
 
     def _add(self, row: dict[str, Any]) -> None:
         chosen, rejected = row["chosen_episode_id"], row["rejected_episode_id"]
@@ -145,40 +133,32 @@ def _shared(
 ) -> Finding:
     both = [value for value in theirs if value in ours]
     forbidden = [value for value in both if blocks(value)]
-    shown = [*forbidden, *(value for value in both if not blocks(value))][:_MOST_EXAMPLES]
-    return Finding(
-        kind=kind,
-        n=len(both),
-        n_of=len(theirs),
-        n_blocking=len(forbidden),
-        examples=tuple(
-            Example(what=str(value), train_episode=ours[value], eval_episode=theirs[value]) for value in shown
-        ),
-    )
+    shown = [*forbidden, *(value for value in both if not blocks(value))]
+    counts = (len(both), len(theirs), len(forbidden))
+    return _finding(kind, *counts, ((str(value), ours[value], theirs[value]) for value in shown))
 
 
 def _reserved(side: _Side, kept: Sequence[Reservation]) -> Finding:
     found = {episode: str(world) for world, episode in side.worlds.items() if _is_reserved(world, kept)}
     states = {state for each in kept for state in each.states}
     found |= {episode: f"state {state}" for state, episode in side.states.items() if state in states}
-    shown = list(found.items())[:_MOST_EXAMPLES]
-    return Finding(
-        kind=LeakKind.RESERVED,
-        n=len(found),
-        n_of=len(side.ids),
-        n_blocking=len(found),
-        examples=tuple(
-            Example(what=what, train_episode=episode, eval_episode=None) for episode, what in shown
-        ),
+    counts = (len(found), len(side.ids), len(found))
+    return _finding(LeakKind.RESERVED, *counts, ((what, mine, None) for mine, what in found.items()))
+
+
+def _finding(
+    kind: LeakKind, n: int, n_of: int, n_blocking: int, shown: Iterable[tuple[str, str, str | None]]
+) -> Finding:
+    examples = tuple(
+        Example(what=what, train_episode=mine, eval_episode=other)
+        for what, mine, other in itertools.islice(shown, _MOST_EXAMPLES)
     )
+    return Finding(kind=kind, n=n, n_of=n_of, n_blocking=n_blocking, examples=examples)
 
 
 def _is_reserved(world: _World, kept: Sequence[Reservation]) -> bool:
     return any(
-        each.env == world.env_id
-        and world.task in each.tasks
-        and any(world.seed in seeds for seeds in each.seeds.ranges)
-        for each in kept
+        each.env == world.env_id and world.task in each.tasks and each.seeds.has(world.seed) for each in kept
     )
 
 

@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from trajkit.curation.derive import Derivation
-from trajkit.store.engine import literal
-from trajkit.store.view import create_views, narrow_views, spans
+from trajkit.store.view import spans
 
 # A database may store scores with 32 bits: then 0.9 - 0.8 is slightly less than 0.1.
 _SLACK = 2e-7
-_STEPS_AT_ONCE = 25_000
 _ROWS_AT_ONCE = 10_000
 
 _BLOCKS = "CAST(completion->'$.content' AS JSON[])"
@@ -39,7 +37,7 @@ _STEPS = f"""
     SELECT s.episode_id, s.step_index, e.origin, md5(observation) AS seen, md5({_ACTION}) AS done,
         CASE WHEN {IS_LEARNED} THEN {SAID} END AS said, messages IS NOT NULL AS has_prompt, e.gain
     FROM steps s JOIN trajkit_attempt e USING (episode_id)
-    WHERE s.episode_id BETWEEN {{lowest}} AND {{highest}} ORDER BY s.episode_id, s.step_index
+    WHERE {{span}} ORDER BY s.episode_id, s.step_index
 """
 _HASHES = """
     SELECT episode_id, step_index, n_prompt_kept,
@@ -51,8 +49,9 @@ _CANDIDATES = """
     CREATE OR REPLACE TEMP TABLE trajkit_candidate
     (state VARCHAR, choice VARCHAR, said VARCHAR, episode_id VARCHAR, step_index BIGINT, gain DOUBLE{more})
 """
-_KINDS = (pa.string(), pa.string(), pa.string(), pa.string(), pa.int64(), pa.float64())
 _NAMES = ("state", "choice", "said", "episode_id", "step_index", "gain")
+_KINDS: list[pa.DataType] = [*[pa.string()] * 4, pa.int64(), pa.float64()]
+_SCHEMA = pa.schema(list(zip(_NAMES, _KINDS, strict=True)))
 
 
 class Side(NamedTuple):
@@ -72,8 +71,10 @@ class Picked(NamedTuple):
     rejected: Side
 
 
-def of_states(derivation: Derivation, *, is_episode: bool, same_prompt: bool = False) -> None:
-    """Create candidates that share a start and all observations and actions since.
+def find_candidates(
+    derivation: Derivation, *, by_state: bool, is_episode: bool, same_prompt: bool = False
+) -> None:
+    """Create candidates that share the prompt and tools, or a start and all observations and actions since.
 
     The state contains the earlier actions: two episodes with the same state and different actions diverge
     there for the first time.
@@ -81,23 +82,15 @@ def of_states(derivation: Derivation, *, is_episode: bool, same_prompt: bool = F
     Args:
         derivation: The store, with a table `trajkit_attempt` of `episode_id`, `gain` and `origin`, which two
             attempts must share to be paired.
+        by_state: Whether they share what was observed and done.
         is_episode: Whether a side is everything learned from there on, instead of one answer.
-        same_prompt: Whether the sides must also share the prompt and tools.
+        same_prompt: Whether sides by state must also share the prompt and tools.
     """
-    _walk_all(derivation, is_episode=is_episode, by_action=True)
-    if same_prompt:
+    _walk_all(derivation, is_episode=is_episode, by_action=by_state)
+    if not by_state:
+        _with_prompts(derivation, state="md5(asked || origin)", choice=SAID)
+    elif same_prompt:
         _with_prompts(derivation, state="md5(asked || c.state)", choice="c.choice")
-
-
-def of_prompts(derivation: Derivation, *, is_episode: bool) -> None:
-    """Create candidates that share the prompt and tools.
-
-    Args:
-        derivation: As in `of_states`.
-        is_episode: As in `of_states`.
-    """
-    _walk_all(derivation, is_episode=is_episode, by_action=False)
-    _with_prompts(derivation, state="md5(asked || origin)", choice=SAID)
 
 
 def _with_prompts(derivation: Derivation, *, state: str, choice: str) -> None:
@@ -227,25 +220,16 @@ Row = tuple[str, int, str, str | None, str | None, str | None, bool, float]
 def _walk_all(derivation: Derivation, *, is_episode: bool, by_action: bool) -> None:
     run = derivation.connection.execute
     run(_CANDIDATES.format(more=""))
-    for lowest, highest in _spans(derivation):
-        narrow_views(derivation.connection, derivation.store, lowest, highest)
-        rows = run(_STEPS.format(lowest=literal(lowest), highest=literal(highest))).fetchall()
+    for span in spans(derivation.connection, derivation.store):
+        rows = run(_STEPS.format(span=span)).fetchall()
         found = [
             candidate
             for _, steps in itertools.groupby(rows, key=lambda row: row[0])
             for candidate in _walk(list(steps), is_episode, by_action)
         ]
-        columns = list(zip(*found, strict=True)) if found else [()] * len(_NAMES)
-        table = pa.table(
-            {
-                name: pa.array(list(column), kind)
-                for name, column, kind in zip(_NAMES, columns, _KINDS, strict=True)
-            }
-        )
-        derivation.connection.register("trajkit_found", table)
-        run("INSERT INTO trajkit_candidate SELECT * FROM trajkit_found")
-        derivation.connection.unregister("trajkit_found")
-    create_views(derivation.connection, derivation.store)
+        columns = zip(*found, strict=True) if found else [()] * len(_NAMES)
+        table = pa.table(list(map(list, columns)), schema=_SCHEMA)
+        derivation.connection.from_arrow(table).insert_into("trajkit_candidate")
 
 
 def _walk(
@@ -276,12 +260,3 @@ def _endings(steps: Sequence[Row]) -> list[str | None]:
             after = hashlib.sha256(f"{step[5]}{after}".encode()).hexdigest()
         endings.append(after)
     return endings[::-1]
-
-
-def _spans(derivation: Derivation) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = derivation.connection.execute(
-        "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, CAST((sum(n_steps + 1) OVER "
-        f"(ORDER BY episode_id) - n_steps - 1) // {_STEPS_AT_ONCE} AS BIGINT) AS span FROM episodes "
-        "WHERE episode_id IN (SELECT episode_id FROM trajkit_attempt)) GROUP BY span ORDER BY span"
-    ).fetchall()
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
@@ -10,7 +9,6 @@ from typing import Annotated, Any, NamedTuple, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-import trajkit
 from trajkit._core.files import refuse_existing
 from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.keys import Key, group_key
@@ -20,13 +18,12 @@ from trajkit.curation.preferences.pairing import (
     IS_LEARNED,
     Picked,
     Side,
+    find_candidates,
     n_prompts_apart,
-    of_prompts,
-    of_states,
     pick,
 )
 from trajkit.curation.preferences.rows import OWN_ANSWER, PairRows, demonstrated, says_the_same
-from trajkit.curation.preferences.witness import Witness
+from trajkit.curation.replays.episode import Witness
 from trajkit.curation.selection.groups import Score, score_of
 from trajkit.errors import NothingMatched
 from trajkit.schema import Left, LineageEntry, Message
@@ -60,7 +57,7 @@ class Paired(NamedTuple):
     report: PairsReport
 
 
-def pairs(path: str | Path, goal: Path | None, *, threads: int | None = None, **options: Any) -> Paired:
+def pairs(path: str | Path, goal: Path | None, **options: Any) -> Paired:
     """Write preference pairs from the episodes of a store.
 
     Both sides of a pair are learned and have different answers; masked steps, thoughts and the ids of tool
@@ -71,7 +68,6 @@ def pairs(path: str | Path, goal: Path | None, *, threads: int | None = None, **
     Args:
         path: The store, or `sample:NAME`.
         goal: The folder to write, see `trajkit.curation.pair_file`; None only counts.
-        threads: None for one per core.
         **options: The fields of `PairOptions`; `margin` is required except for demonstrations.
 
     Raises:
@@ -84,7 +80,7 @@ def pairs(path: str | Path, goal: Path | None, *, threads: int | None = None, **
     asked = validated(PairOptions, options, of="pairs")
     if goal is not None:
         refuse_existing(goal)
-    with deriving(path, threads=threads) as derivation:
+    with deriving(path) as derivation:
         key = group_key(derivation.connection, derivation.store, asked.by)
         witness = Witness(derivation, asked.env) if asked.verify and asked.match == Match.STATE else None
         found = search(derivation, asked, key, witness)
@@ -108,8 +104,6 @@ def pairs(path: str | Path, goal: Path | None, *, threads: int | None = None, **
                 "split": derivation.store.manifest.split,
                 "group": key.words,
                 **_origin(derivation),
-                "created_at": datetime.now(UTC).isoformat(),
-                "trajkit_version": trajkit.__version__,
             },
             lineage=(*derivation.store.manifest.lineage, entry),
         )
@@ -119,9 +113,8 @@ def pairs(path: str | Path, goal: Path | None, *, threads: int | None = None, **
 def _entry(derivation: Derivation, arguments: JsonObject, found: Found) -> LineageEntry:
     connection = derivation.connection
     ids = sorted({side.episode_id for pair in found.pairs for side in pair})
-    connection.register("trajkit_ids", pa.table({"episode_id": pa.array(ids, pa.string())}))
-    connection.execute("CREATE OR REPLACE TEMP TABLE trajkit_in_pair AS SELECT * FROM trajkit_ids")
-    connection.unregister("trajkit_ids")
+    connection.execute("CREATE OR REPLACE TEMP TABLE trajkit_in_pair (episode_id VARCHAR)")
+    connection.from_arrow(pa.table({"episode_id": pa.array(ids, pa.string())})).insert_into("trajkit_in_pair")
     left = connection.execute(
         "SELECT coalesce(w.reason, 'in no pair') AS reason, count(*), CAST(sum(n_steps) AS BIGINT) "
         "FROM episodes ANTI JOIN trajkit_in_pair USING (episode_id) "
@@ -259,16 +252,13 @@ def search(derivation: Derivation, asked: PairOptions, key: Key, witness: Witnes
     score = score_of(derivation.store, derivation.connection, asked.score)
     _attempts(derivation, key, score, asked)
     notes = []
-    is_episode = asked.level == Level.EPISODE
-    if asked.match == Match.STATE:
-        of_states(derivation, is_episode=is_episode, same_prompt=asked.same_prompt)
-    else:
-        of_prompts(derivation, is_episode=is_episode)
-        if n_apart := n_prompts_apart(derivation):
-            notes.append(
-                f"{n_apart:,} prompts were answered unlike in several groups ({key.words}) and are paired "
-                "only within one, as a split may part groups: `trajkit split` first, and pair a side of it"
-            )
+    by_state, is_episode = asked.match == Match.STATE, asked.level == Level.EPISODE
+    find_candidates(derivation, by_state=by_state, is_episode=is_episode, same_prompt=asked.same_prompt)
+    if not by_state and (n_apart := n_prompts_apart(derivation)):
+        notes.append(
+            f"{n_apart:,} prompts were answered unlike in several groups ({key.words}) and are paired "
+            "only within one, as a split may part groups: `trajkit split` first, and pair a side of it"
+        )
     picked = _picked(derivation, asked, witness)
     return Found(picked, score, notes if picked else [*notes, *_why_none(derivation, score, asked)])
 

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from trajkit.curation.derive import Derivation
 from trajkit.curation.keys import Key
 from trajkit.curation.pair_file import Pair, Turn
 from trajkit.curation.preferences.pairing import Picked
-from trajkit.curation.preferences.witness import Witness
+from trajkit.curation.replays.episode import Witness
 from trajkit.curation.selection.groups import Score
 from trajkit.schema import Block, Message, Role, TextBlock, ToolCallBlock, UnknownBlock
 from trajkit.store.view import full_steps, spans
@@ -66,39 +67,28 @@ class _Half(NamedTuple):
     demonstration: str | None
 
 
+@dataclass
 class PairRows:
-    """The pairs in their order, read and counted some hundred at a time.
+    """The pairs in their order, read and counted some hundred at a time."""
 
-    Args:
-        derivation: The store.
-        pairs: Ids and steps of the pairs.
-        score: The score that they were compared by.
-        key: The key of the groups.
-        witness: The replays of their episodes; None without replays.
-        match: What the sides share.
-        level: `step` or `episode`.
-    """
-
-    def __init__(
-        self,
-        derivation: Derivation,
-        pairs: Sequence[Picked],
-        score: Score | None,
-        key: Key,
-        witness: Witness | None,
-        *,
-        match: str,
-        level: str,
-    ) -> None:
-        self._derivation = derivation
-        self._pairs = pairs
-        self._score = score
-        self._key = key
-        self._witness = witness
-        self._match = match
-        self._level = level
-        self.n_verified = 0
-        self.n_other_prompt = 0
+    derivation: Derivation
+    """The store."""
+    pairs: Sequence[Picked]
+    """Ids and steps of the pairs."""
+    score: Score | None
+    """The score that they were compared by."""
+    key: Key
+    """The key of the groups."""
+    witness: Witness | None
+    """The replays of their episodes; None without replays."""
+    match: str
+    """What the sides share."""
+    level: str
+    """`step` or `episode`."""
+    n_verified: int = 0
+    """Pairs of which a replay confirmed both episodes."""
+    n_other_prompt: int = 0
+    """Pairs whose rejected side has another prompt than the chosen one."""
 
     def counted(self) -> Self:
         """Read all pairs, to count them."""
@@ -109,8 +99,8 @@ class PairRows:
     def __iter__(self) -> Iterator[Pair]:
         self.n_verified = self.n_other_prompt = 0
         self._gather()
-        for begin in range(0, len(self._pairs), _PAIRS_AT_ONCE):
-            picked = self._pairs[begin : begin + _PAIRS_AT_ONCE]
+        for begin in range(0, len(self.pairs), _PAIRS_AT_ONCE):
+            picked = self.pairs[begin : begin + _PAIRS_AT_ONCE]
             about, halves = self._read(begin, begin + len(picked))
             for number, pair in enumerate(picked, begin):
                 made = self._pair(pair, about, halves[number, _CHOSEN], halves[number, _REJECTED])
@@ -120,30 +110,29 @@ class PairRows:
 
     def _gather(self) -> None:
         """Create the tables that the pairs are read from."""
-        connection = self._derivation.connection
-        sides = [
-            (number, place, side)
-            for number, pair in enumerate(self._pairs)
-            for place, side in enumerate(pair)
-        ]
-        table = pa.table(
-            {
-                "number": pa.array([number for number, _, _ in sides], pa.int64()),
-                "side": pa.array([place for _, place, _ in sides], pa.int64()),
-                "episode_id": pa.array([side.episode_id for _, _, side in sides], pa.string()),
-                "step_index": pa.array([side.step_index for _, _, side in sides], pa.int64()),
-            }
+        connection = self.derivation.connection
+        sides = pa.Table.from_pylist(
+            [
+                {
+                    "number": number,
+                    "side": place,
+                    "episode_id": side.episode_id,
+                    "step_index": side.step_index,
+                }
+                for number, pair in enumerate(self.pairs)
+                for place, side in enumerate(pair)
+            ]
         )
-        connection.register("trajkit_sides", table)
+        connection.register("trajkit_sides", sides)
         connection.execute("CREATE OR REPLACE TEMP TABLE trajkit_side AS SELECT * FROM trajkit_sides")
         connection.unregister("trajkit_sides")
-        score = self._score.sql if self._score else "NULL"
-        connection.execute(_ABOUT.format(score=score, keys=self._key.relation))
+        score = self.score.sql if self.score else "NULL"
+        connection.execute(_ABOUT.format(score=score, keys=self.key.relation))
         mine = "(SELECT * FROM steps WHERE episode_id IN (SELECT episode_id FROM trajkit_side) AND {})"
-        begins = ">=" if self._level == "episode" else "="
-        answer = OWN_ANSWER if self._match == "demonstration" else "completion"
+        begins = ">=" if self.level == "episode" else "="
+        answer = OWN_ANSWER if self.match == "demonstration" else "completion"
         into = "CREATE OR REPLACE TEMP TABLE trajkit_turn AS"
-        for span in itertools.chain(("false",), spans(connection, self._derivation.store)):
+        for span in itertools.chain(("false",), spans(connection, self.derivation.store)):
             steps = full_steps(mine.format(span))
             connection.execute(f"{into} {_TURNS.format(steps=steps, begins=begins, answer=answer)}")
             into = "INSERT INTO trajkit_turn"
@@ -153,7 +142,7 @@ class PairRows:
         )
 
     def _read(self, first: int, end: int) -> tuple[dict[str, _About], dict[tuple[int, int], _Half]]:
-        run = self._derivation.connection.execute
+        run = self.derivation.connection.execute
         these = f"number BETWEEN {first} AND {end - 1}"
         about = run(
             "SELECT * FROM trajkit_about WHERE episode_id IN "
@@ -169,7 +158,7 @@ class PairRows:
     def _pair(self, pair: Picked, about: dict[str, _About], chosen: _Half, rejected: _Half) -> Pair:
         better, worse = about[pair.chosen.episode_id], about[pair.rejected.episode_id]
         turns, action, inference_id = chosen.turns, chosen.action, chosen.inference_id
-        is_shown = self._match == "demonstration"
+        is_shown = self.match == "demonstration"
         if is_shown:
             turns = (
                 turns[0].model_copy(update={"completion": demonstrated(chosen.demonstration or "null")}),
@@ -180,16 +169,16 @@ class PairRows:
             own = {"n_prompt_kept": 0, "messages": rejected.prompt}
             other = (other[0].model_copy(update=own), *other[1:])
         return Pair(
-            pair_id=_pair_id(self._match, self._level, pair),
-            match=self._match,
-            level=self._level,
+            pair_id=_pair_id(self.match, self.level, pair),
+            match=self.match,
+            level=self.level,
             env_id=better.env_id,
             task=better.task,
             seed=better.seed if better.seed == worse.seed else None,
             initial_state_hash=better.initial_state_hash
             if better.initial_state_hash == worse.initial_state_hash
             else None,
-            split=self._derivation.store.manifest.split,
+            split=self.derivation.store.manifest.split,
             chosen_group_key=better.key,
             rejected_group_key=worse.key,
             chosen_episode_id=better.episode_id,
@@ -202,7 +191,7 @@ class PairRows:
             rejected_action=rejected.action,
             chosen_score=None if is_shown else better.score,
             rejected_score=None if is_shown else worse.score,
-            is_verified=self._witness.saw(better.episode_id, worse.episode_id) if self._witness else None,
+            is_verified=self.witness.saw(better.episode_id, worse.episode_id) if self.witness else None,
             prompt=chosen.prompt,
             tools=chosen.tools,
             chosen=turns,

@@ -14,8 +14,16 @@ import pyarrow as pa
 
 from trajkit._core.files import refuse_existing
 from trajkit.curation.derive import Derivation, deriving
-from trajkit.curation.replays.episode import Filled, Status, Verdict
-from trajkit.curation.replays.recorded import Player, Worlds, stored, worlds_of
+from trajkit.curation.replays.episode import (
+    Difference,
+    Filled,
+    Player,
+    Status,
+    Verdict,
+    Worlds,
+    stored,
+    worlds_of,
+)
 from trajkit.engines.engine import Engine
 from trajkit.environments import typed_environment
 from trajkit.errors import NothingMatched, RequestError
@@ -23,6 +31,7 @@ from trajkit.schema import Left, LineageEntry, Manifest, Model
 from trajkit.schema.base import JsonObject
 
 _LISTED = 20
+_SUMMED = ("n_steps_verified", "n_values", "n_differences")
 _FILLED_FIELDS: dict[str, pa.DataType] = {
     "episode_id": pa.string(),
     "step_index": pa.int64(),
@@ -33,32 +42,7 @@ _FILLED_FIELDS: dict[str, pa.DataType] = {
     "action_valid": pa.bool_(),
 }
 _FILLED = pa.schema(_FILLED_FIELDS)
-_NOT_VERIFIED = {
-    Status.DIFFERENT: "replay differs",
-    Status.UNCHECKED: "not replayed",
-}
-
-
-class Found(Model):
-    """A stored value that the environment does not reproduce."""
-
-    episode_id: str
-    """Its episode."""
-    step_index: int | None
-    """Its step; None for a value of the episode."""
-    name: str
-    """The column."""
-    stored: str
-    """The value in the store, shortened."""
-    replayed: str
-    """The value in the replay."""
-
-    def __str__(self) -> str:
-        step = "" if self.step_index is None else f" step {self.step_index}"
-        return (
-            f"episode {self.episode_id}{step}: {self.name} is {self.stored}; the environment gives "
-            f"{self.replayed}"
-        )
+_NOT_VERIFIED = {Status.DIFFERENT: "replay differs", Status.UNCHECKED: "not replayed"}
 
 
 class Replay(Model):
@@ -84,7 +68,7 @@ class Replay(Model):
     """Compared values."""
     n_differences: int
     """Values that differ."""
-    differences: tuple[Found, ...]
+    differences: tuple[Difference, ...]
     """The first differences, by episode and step; at most five of an episode."""
     n_steps_filled: int
     """Steps whose unknown values were filled in."""
@@ -96,17 +80,8 @@ class Replay(Model):
 
     def result(self) -> JsonObject:
         """Return the counts for a store's lineage."""
-        return {
-            "share_verified": self.share_verified,
-            "n_episodes": self.n_episodes,
-            "n_verified": self.n_verified,
-            "n_different": self.n_different,
-            "unchecked": dict(self.unchecked),
-            "n_steps_replayed": self.n_steps_replayed,
-            "n_steps_verified": self.n_steps_verified,
-            "n_values": self.n_values,
-            "n_steps_filled": self.n_steps_filled,
-        }
+        left_out = {"store", "n_steps", "n_differences", "differences"}
+        return {"share_verified": self.share_verified, **self.model_dump(exclude=left_out)}
 
 
 class Judged:
@@ -124,7 +99,7 @@ class Judged:
         self._unchecked: Counter[str] = Counter()
         self._status: Counter[Status] = Counter()
         self._sums: Counter[str] = Counter()
-        self._differences: list[Found] = []
+        self._differences: list[Difference] = []
         self._connection.execute(
             "CREATE TEMP TABLE judged (episode_id VARCHAR, status VARCHAR, reason VARCHAR, "
             "total_reward DOUBLE, initial_state_hash VARCHAR, outcome VARCHAR)"
@@ -141,23 +116,25 @@ class Judged:
                 self._unchecked[verdict.reason] += 1
             else:
                 self._sums["n_steps_replayed"] += verdict.n_steps
-            for name in ("n_steps_verified", "n_values", "n_differences"):
+            for name in _SUMMED:
                 self._sums[name] += getattr(verdict, name)
-            self._differences += [Found(**found._asdict()) for found in verdict.differences]
-        self._differences = sorted(self._differences, key=_place)[:_LISTED]
+            self._differences += verdict.differences
+        self._differences.sort(
+            key=lambda each: (each.episode_id, -1 if each.step_index is None else each.step_index)
+        )
+        del self._differences[_LISTED:]
         self._insert(verdicts)
 
     def _insert(self, verdicts: Sequence[Verdict]) -> None:
         names = ("episode_id", "status", "reason", "total_reward", "initial_state_hash", "outcome")
         rows = {name: [getattr(verdict, name) for verdict in verdicts] for name in names}
         schema = pa.schema({name: pa.float64() if name == "total_reward" else pa.string() for name in names})
-        self._connection.register("new_judged", pa.table(rows, schema=schema))
-        self._connection.execute("INSERT INTO judged FROM new_judged")
+        self._connection.from_arrow(pa.table(rows, schema=schema)).insert_into("judged")
         if self._fill:
             filled = [row for verdict in verdicts for row in verdict.filled]
             columns = list(zip(*filled, strict=True)) if filled else [()] * len(Filled._fields)
-            self._connection.register("new_filled", pa.table(list(map(list, columns)), schema=_FILLED))
-            self._connection.execute("INSERT INTO filled FROM new_filled")
+            table = pa.table(list(map(list, columns)), schema=_FILLED)
+            self._connection.from_arrow(table).insert_into("filled")
 
     def report(self) -> Replay:
         """Return the counts so far."""
@@ -169,10 +146,7 @@ class Judged:
             n_different=self._status[Status.DIFFERENT],
             unchecked=dict(sorted(self._unchecked.items())),
             n_steps=counts.n_steps,
-            n_steps_replayed=self._sums["n_steps_replayed"],
-            n_steps_verified=self._sums["n_steps_verified"],
-            n_values=self._sums["n_values"],
-            n_differences=self._sums["n_differences"],
+            **{name: self._sums[name] for name in ("n_steps_replayed", *_SUMMED)},
             differences=tuple(self._differences),
             n_steps_filled=self._n_filled() if self._fill else 0,
         )
@@ -239,10 +213,6 @@ class Judged:
             "AS outcome) FROM episodes e LEFT JOIN judged j ON j.episode_id = e.episode_id"
         )
         return "filled_steps", "filled_episodes"
-
-
-def _place(found: Found) -> tuple[str, int]:
-    return found.episode_id, -1 if found.step_index is None else found.step_index
 
 
 OnProgress = Callable[[str, int, int | None], None]
@@ -355,10 +325,10 @@ def play_span(item: dict[str, Any]) -> str:
     with deriving(item["store"], threads=1, is_verified=True) as derivation:
         # what only the lineage says stays marked as such
         worlds = worlds_of(derivation.store.manifest, item["env"], item["settings"], item["max_steps"])
-        spans = stored(derivation, worlds.env is not None, (item["lowest"], item["highest"]))
+        spans = stored(derivation, worlds.env is not None, item["where"])
         with (Path(item["folder"]) / name).open("w", encoding="utf-8") as file:
             for played in map(Player(worlds), spans):
-                file.write(json.dumps(played) + "\n")
+                file.write(json.dumps(played, default=Difference.model_dump) + "\n")
     return name
 
 

@@ -56,7 +56,8 @@ class Calls:
         if not tools and self._given:
             return self._given
         declared = {tool.get("name") for tool in tools}
-        called = [call for call in _calls(messages) if call.name not in declared]
+        blocks = (block for message in messages for block in message.content)
+        called = [call for call in blocks if isinstance(call, ToolCallBlock) and call.name not in declared]
         if self._is_from_calls:
             return (*tools, *declared_by(called))
         names = {call.name for call in called}
@@ -68,16 +69,14 @@ class Calls:
             return row
         return row._replace(
             problems=tuple(
-                Problem(flaw.kind, _dotted(flaw.path), flaw.value)
+                # `$.messages[2].content` is written `messages.2.content` in problems
+                Problem(
+                    flaw.kind, flaw.path.removeprefix("$.").replace("[", ".").replace("]", ""), flaw.value
+                )
                 for flaw in flaws_of(row.value, self._target, None)
                 if flaw.severity == Severity.ERROR
             )
         )
-
-
-def _dotted(path: str) -> str:
-    """Rewrite a path such as `$.messages[2].content` as problems write it."""
-    return path.removeprefix("$.").replace("[", ".").replace("]", "")
 
 
 def with_ids(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -125,11 +124,6 @@ def declared_by(calls: Iterable[ToolCallBlock]) -> Iterator[JsonObject]:
             name: {"type": next(iter(kinds))} if len(kinds) == 1 else {} for name, kinds in of_tool.items()
         }
         yield {"name": tool, "parameters": {"type": "object", "properties": properties}}
-
-
-def _calls(messages: Iterable[Message]) -> Iterator[ToolCallBlock]:
-    for message in messages:
-        yield from (block for block in message.content if isinstance(block, ToolCallBlock))
 
 
 def _arguments(call: ToolCallBlock) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ from trajkit.curation.rows.place import Place
 from trajkit.curation.rows.request import Options
 from trajkit.curation.rows.spool import Written
 from trajkit.curation.rows.steps import Steps
-from trajkit.curation.rows.tally import plural
 from trajkit.formats.base import Format, JudgedFormat, PreferenceFormat, SftFormat, Unit
 from trajkit.schema import Model
 from trajkit.store.dataset import Dataset
+
+Progress = Callable[[int, int], None]
+"""Gets how many steps are done, and how many there are."""
 
 
 class Saving(Model):
@@ -143,6 +145,7 @@ def warnings_of(form: Format, n_rows: int, n_evaluation: int) -> Iterator[str]:
     """
     least = form.min_rows if isinstance(form, SftFormat | PreferenceFormat | JudgedFormat) else 1
     if n_rows < least:
-        yield f"{plural(n_rows, 'row')}: {form.name} wants at least {least}, or the file is refused"
+        yield f"{console.plural(n_rows, 'row')}: {form.name} wants at least {least}, or the file is refused"
     if n_evaluation:
-        yield f"training takes in {plural(n_evaluation, 'evaluation episode')}: what they measure is void"
+        episodes = console.plural(n_evaluation, "evaluation episode")
+        yield f"training takes in {episodes}: what they measure is void"

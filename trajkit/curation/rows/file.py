@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from trajkit._core.division import Division
-from trajkit.curation.rows.conversion import Conversion, converted, facts, warnings_of
-from trajkit.curation.rows.made import Made, Progress, make, make_in_shards
+from trajkit.curation.rows.conversion import Conversion, Progress, Saving, converted, facts, warnings_of
+from trajkit.curation.rows.made import Made, make, make_in_shards
 from trajkit.curation.rows.place import Place, is_folder
 from trajkit.curation.rows.provenance import write_provenance
-from trajkit.curation.rows.request import FileKind, Options, checked
-from trajkit.curation.rows.spool import Written, write_parquet
+from trajkit.curation.rows.request import Options, checked
+from trajkit.curation.rows.spool import as_kind
 from trajkit.curation.rows.steps import Steps
-from trajkit.curation.rows.tally import Tally, evaluation, nothing, refuse_what_is_wrong, sorted_counts
+from trajkit.curation.rows.tally import Tally, counts_of, evaluation, nothing, refuse_what_is_wrong
+from trajkit.curation.rows.writers.columns import write_experience, write_starts, write_table
 from trajkit.curation.rows.writers.documents import write_documents
-from trajkit.curation.rows.writers.experience import write_experience
-from trajkit.curation.rows.writers.start import write_starts
-from trajkit.curation.rows.writers.table import write_table
-from trajkit.curation.rows.writers.taught import Taught
 from trajkit.errors import RequestError
 from trajkit.formats import format_named
 from trajkit.formats.base import (
@@ -124,59 +121,18 @@ def _write(
     is_free: bool,
 ) -> Conversion | None:
     """Write the rows; None, and no file, if the format named by `SftFormat.otherwise` must be used."""
-    tally, taught, written = made.tally, made.taught, made.written
+    tally, written = made.tally, made.written
     if is_free and tally.has_context_answer and isinstance(form, SftFormat) and form.otherwise:
         return None
     refuse_what_is_wrong(tally, form, asked)
     if not written.n_rows:
         raise nothing(dataset.store.path, tally.left)
-    rows = made.lines
-    if place.kind == FileKind.PARQUET:
-        rows = work / "rows"
-        written = write_parquet(made.lines, written, rows, form.columns)
-    conversion = _conversion(dataset, steps, form, asked, place, written, taught, tally, is_free=is_free)
-    if made.is_exact is not None:
-        conversion = conversion.model_copy(update={"is_exact": made.is_exact})
-    write_provenance(made.steps, work / "provenance", facts(conversion, asked))
-    others = _other_files(form, asked, place, taught, written.n_longest, made.columns)
-    place.settle(rows, work / "provenance", others)
-    return conversion
-
-
-def _other_files(
-    form: SftFormat | JudgedFormat,
-    asked: Options,
-    place: Place,
-    taught: Taught,
-    n_longest: int,
-    columns: set[str],
-) -> Mapping[str, str]:
-    if not isinstance(form, SftFormat) or form.files is None or not place.is_folder:
-        return {}
-    training = Training(
-        data=place.data.name,
-        unit=asked.unit,
-        model=asked.model,
-        # a token has at least one byte, except those around messages: no row is longer than this
-        max_tokens=asked.max_length or taught.n_longest_tokens or n_longest,
-        columns=frozenset(columns),
-    )
-    return form.files(training)
-
-
-def _conversion(
-    dataset: Dataset,
-    steps: Steps,
-    form: SftFormat | JudgedFormat,
-    asked: Options,
-    place: Place,
-    written: Written,
-    taught: Taught,
-    tally: Tally,
-    *,
-    is_free: bool,
-) -> Conversion:
-    return converted(
+    rows, written = as_kind(place.kind, made.lines, written, work, form.columns)
+    saving = None
+    if tally.is_merged:
+        n, n_by_step = tally.n_characters, tally.n_characters_by_step
+        saving = Saving(measure="characters", n=n, n_by_step=n_by_step)
+    conversion = converted(
         form,
         dataset,
         steps,
@@ -184,29 +140,39 @@ def _conversion(
         written,
         provenance=place.provenance,
         unit=asked.unit if isinstance(form, SftFormat) else None,
-        n_learned=taught.n_learned,
-        **sorted_counts(tally),
-        n_stripped=tally.n_stripped,
-        n_trimmed=tally.n_trimmed,
-        n_turns_trimmed=tally.n_turns_trimmed,
-        n_tokens=taught.n_tokens,
-        saving=taught.saving,
+        n_learned=tally.n_learned,
+        **counts_of(tally),
+        n_tokens=tally.n_tokens,
+        is_exact=bool(made.is_exact),
+        saving=saving,
         warnings=(
             *warnings_of(form, written.n_rows, steps.n_evaluation),
-            *_about_units(form, asked.unit, taught, is_free=is_free),
+            *_about_units(form, asked.unit, tally, is_free=is_free),
         ),
     )
+    write_provenance(made.steps, work / "provenance", facts(conversion, asked))
+    others: Mapping[str, str] = {}
+    if isinstance(form, SftFormat) and form.files is not None and place.is_folder:
+        training = Training(
+            data=place.data.name,
+            unit=asked.unit,
+            model=asked.model,
+            # a token has at least one byte, except those around messages: no row is longer than this
+            max_tokens=asked.max_length or tally.n_longest_tokens or written.n_longest,
+            columns=frozenset(made.columns),
+        )
+        others = form.files(training)
+    place.settle(rows, work / "provenance", others)
+    return conversion
 
 
-def _about_units(
-    form: SftFormat | JudgedFormat, unit: Unit, taught: Taught, *, is_free: bool
-) -> Iterator[str]:
+def _about_units(form: SftFormat | JudgedFormat, unit: Unit, tally: Tally, *, is_free: bool) -> Iterator[str]:
     """Yield warnings about a unit that was chosen automatically, or that has no effect."""
     if unit == Unit.STEP or not isinstance(form, SftFormat):
         return
-    if not taught.is_merged:
+    if not tally.is_merged:
         yield f"{form.name} learns one answer of a row: the rows of --unit episode are those of --unit step"
-    elif taught.n_characters < taught.n_characters_by_step:
+    elif tally.n_characters < tally.n_characters_by_step:
         if is_free:
             yield (
                 f"each row is a conversation (--unit episode): {form.name} learns every answer of a row, and "

@@ -34,31 +34,16 @@ class Lengths:
 
     Args:
         tokenizer: The tokenizer.
-        max_length: Most tokens of a row; None for no limit.
-        overlong: What to do with longer rows.
+        asked: The most tokens of a row, and what to do with longer rows.
         is_text: Whether rows are texts for a base model: then no chat template is used.
         tally: Counts the rows left out and trimmed.
     """
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        max_length: int | None,
-        overlong: Overlong,
-        *,
-        is_text: bool,
-        tally: Tally,
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._is_text = is_text
-        self._max_length = max_length
-        self._overlong = overlong
-        self._tally = tally
-
-    @property
-    def is_exact(self) -> bool:
+    def __init__(self, tokenizer: Tokenizer, asked: Options, *, is_text: bool, tally: Tally) -> None:
+        self._tokenizer, self._is_text, self._tally = tokenizer, is_text, tally
+        self._max_length, self._overlong = asked.max_length, asked.overlong
+        self.is_exact = tokenizer.is_exact
         """Whether the training sees exactly these tokens."""
-        return self._tokenizer.is_exact
 
     def fit(self, example: Example, place: Step) -> Fitted:
         """Return the example, trimmed if it must be.
@@ -141,5 +126,4 @@ def lengths_of(asked: Options, *, is_text: bool, tally: Tally) -> Lengths | None
     """
     if asked.tokenizer is None:
         return None
-    tokenizer = load_tokenizer(asked.tokenizer)
-    return Lengths(tokenizer, asked.max_length, asked.overlong, is_text=is_text, tally=tally)
+    return Lengths(load_tokenizer(asked.tokenizer), asked, is_text=is_text, tally=tally)

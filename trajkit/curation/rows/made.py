@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
+
 from trajkit._core.division import Division, own_folder
 from trajkit.curation.rows.calls import Calls
-from trajkit.curation.rows.length import Lengths, lengths_of
-from trajkit.curation.rows.provenance import Provenance, Spooled
+from trajkit.curation.rows.conversion import Progress
+from trajkit.curation.rows.length import lengths_of
+from trajkit.curation.rows.provenance import SPOOLED, Spooled
 from trajkit.curation.rows.request import Options
 from trajkit.curation.rows.spool import Spool, Written
 from trajkit.curation.rows.steps import Span, Steps
 from trajkit.curation.rows.tally import Tally
-from trajkit.curation.rows.writers.lines import JudgedLines, Lines, SftLines, merges
-from trajkit.curation.rows.writers.taught import Taught, teach
+from trajkit.curation.rows.writers.lines import Lines
+from trajkit.curation.rows.writers.taught import teach
 from trajkit.formats import format_named
-from trajkit.formats.base import JudgedFormat, PlainText, SftFormat
+from trajkit.formats.base import JudgedFormat, SftFormat
 from trajkit.formats.text import TEXT
 from trajkit.store.chosen import Verb
 from trajkit.store.dataset import Dataset
 from trajkit.store.reader import open_store
 
-Progress = Callable[[int, int], None]
-"""Gets how many steps are done, and how many there are."""
 _COPY = 1 << 24
 
 
@@ -56,10 +56,8 @@ class Made(NamedTuple):
     """The origin of the rows, in files whose episodes follow each other."""
     written: Written
     """Size of the rows."""
-    taught: Taught
-    """Counts of steps and rows."""
     tally: Tally
-    """Counts of what is left out."""
+    """Counts of steps and rows, and of what is left out."""
     columns: set[str]
     """Columns of the rows that Python wrote."""
     is_exact: bool | None
@@ -89,23 +87,22 @@ def make(
     """
     tally = Tally()
     lengths = lengths_of(asked, is_text=form is TEXT, tally=tally)
-    with contextlib.ExitStack() as stack:
-        spool = Spool(work / "spool")
-        stack.callback(spool.close)
-        provenance = Provenance(work / "steps")
-        stack.callback(provenance.close)
+    with (
+        contextlib.closing(Spool(work / "spool")) as spool,
+        pq.ParquetWriter(work / "steps", SPOOLED, compression="zstd") as origins,
+    ):
         calls = Calls(form.target, asked.tools)
-        lines = _lines(dataset, form, asked, calls, lengths, tally)
-        plain = None if lengths is not None or calls.declares_tools else _plain(form, asked)
-        is_merged = isinstance(form, SftFormat) and merges(form, asked.unit)
-        taught = teach(steps, lines, plain, spool, provenance, merges=is_merged, progress=progress)
-        tally.left.update(taught.left)
+        verdicts = _verdicts(dataset, asked.good) if isinstance(form, JudgedFormat) else {}
+        lines = Lines(form, asked, calls, lengths, tally, verdicts)
+        plain = None
+        if isinstance(form, SftFormat) and form.plain and lengths is None and not calls.declares_tools:
+            plain = form.plain(asked.unit)
+        teach(steps, lines, plain, spool, origins, tally, progress)
         written = spool.finish(work / "lines")
     return Made(
         work / "lines",
         (Spooled(work / "steps", spool.is_in_order),),
         written,
-        taught,
         tally,
         lines.columns,
         None if lengths is None else lengths.is_exact,
@@ -129,21 +126,11 @@ def make_in_shards(
         Task(str(dataset.store.path), dataset.verbs, span, to, asked, division.folder)
         for span in steps.spans(division.n)
     ]
-    return joined(division.map(make_shard, tasks), work)
-
-
-def joined(shards: Sequence[Made], work: Path) -> Made:
-    """Put the rows of shards together.
-
-    Args:
-        shards: In the order of their episodes.
-        work: The folder for the file of all rows.
-    """
-    digest, tally, taught = hashlib.sha256(), Tally(), Taught()
+    shards = division.map(make_shard, tasks)
+    digest, tally = hashlib.sha256(), Tally()
     with (work / "lines").open("wb") as goal:
         for index, shard in enumerate(shards):
             tally.add(shard.tally.of_shard(index, len(shards)))
-            taught.add(shard.taught)
             with shard.lines.open("rb") as source:
                 while piece := source.read(_COPY):
                     goal.write(piece)
@@ -157,36 +144,19 @@ def joined(shards: Sequence[Made], work: Path) -> Made:
             digest.hexdigest(),
             max((shard.written.n_longest for shard in shards), default=0),
         ),
-        taught,
         tally,
         set().union(*(shard.columns for shard in shards)),
         shards[0].is_exact if shards else None,
     )
 
 
-def _plain(form: SftFormat | JudgedFormat, asked: Options) -> PlainText | None:
-    """Return how columns of plain text are written as rows; None if the format declares no way."""
-    if isinstance(form, JudgedFormat) or form.plain is None:
-        return None
-    return form.plain(asked.unit)
-
-
-def _lines(
-    dataset: Dataset,
-    form: SftFormat | JudgedFormat,
-    asked: Options,
-    calls: Calls,
-    lengths: Lengths | None,
-    tally: Tally,
-) -> Lines:
-    if isinstance(form, SftFormat):
-        return SftLines(form, asked, calls, lengths, tally)
-    good = asked.good or "outcome = 'success'"
+def _verdicts(dataset: Dataset, good: str | None) -> dict[str, bool]:
+    """Return which episodes are good and which are bad, by id."""
     # not `not`: an episode without a value for the condition is neither good nor bad
-    bad = f"({asked.good}) = false" if asked.good else "outcome IN ('failure', 'truncated')"
+    bad = f"({good}) = false" if good else "outcome IN ('failure', 'truncated')"
     verdicts: dict[str, bool] = {}
-    for condition, verdict in ((good, True), (bad, False)):
+    for condition, verdict in ((good or "outcome = 'success'", True), (bad, False)):
         for batch in dataset.where(condition).arrow("episodes"):
             ids: list[Any] = batch.column("episode_id").to_pylist()
             verdicts.update(dict.fromkeys(ids, verdict))
-    return JudgedLines(form, asked, calls, verdicts.get, lengths, tally)
+    return verdicts

@@ -34,7 +34,8 @@ _TYPES: dict[str, pa.DataType] = {
 SCHEMA = pa.schema(_TYPES)
 """Columns of the file. `row` counts from 0 and is null if the step is in no row; `reason` then says why."""
 
-_SPOOLED = pa.schema([*(SCHEMA.field(i) for i in range(1, len(SCHEMA))), pa.field("is_line", pa.bool_())])
+SPOOLED = pa.schema([*(SCHEMA.field(i) for i in range(1, len(SCHEMA))), pa.field("is_line", pa.bool_())])
+"""Columns of the temporary files: `is_line` says whether a row ends at the step."""
 _ROWS_PER_GROUP = 65_536
 _SORTING = "100MB"
 """Memory limit for sorting the steps; DuckDB spills the rest to disk."""
@@ -45,28 +46,8 @@ def provenance_path(goal: Path) -> Path:
     return goal.with_name(f"{goal.stem}.provenance.parquet")
 
 
-class Provenance:
-    """Collects the origin of steps; end it with `close`, then `write_provenance`.
-
-    Args:
-        path: A temporary file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._writer = pq.ParquetWriter(path, _SPOOLED, compression="zstd")
-
-    def add(self, steps: pa.Table) -> None:
-        """Append steps, with the columns of `SCHEMA` but `row`, and `is_line`: whether a row ends here."""
-        self._writer.write_table(steps.select(_SPOOLED.names).cast(_SPOOLED))
-
-    def close(self) -> None:
-        """Close the file. A second call does nothing."""
-        self._writer.close()
-
-
 class Spooled(NamedTuple):
-    """A temporary file with the origin of steps."""
+    """A temporary file with the origin of steps, in the columns of `SPOOLED`."""
 
     path: Path
     is_in_order: bool
@@ -103,7 +84,7 @@ def _sorted(spooled: Spooled) -> Iterator[pa.Table]:
             for batch in file.iter_batches(_ROWS_PER_GROUP):
                 yield pa.Table.from_batches([batch])
         return
-    sql = f"SELECT {', '.join(_SPOOLED.names)} FROM {scan([path])} ORDER BY episode_id, step_index"
+    sql = f"SELECT {', '.join(SPOOLED.names)} FROM {scan([path])} ORDER BY episode_id, step_index"
     spill = path.with_name(f"{path.name}-sorting")
     with connect(memory_limit=_SORTING, spill=spill) as connection, interruptible(connection):
         for batch in connection.sql(sql).to_arrow_reader(_ROWS_PER_GROUP):

@@ -107,18 +107,6 @@ class Options(Model):
         return FileKind.PARQUET if goal.suffix == ".parquet" else FileKind.JSONL
 
 
-def options_of(**given: object) -> Options:
-    """Validate options.
-
-    Raises:
-        RequestError: A value is invalid, or an option needs another.
-    """
-    try:
-        return Options.model_validate(given)
-    except ValidationError as error:
-        raise RequestError(problem_of(error)) from error
-
-
 def checked(form: Format, options: Mapping[str, Any]) -> Options:
     """Validate options, and refuse those that the format does not use.
 
@@ -128,7 +116,10 @@ def checked(form: Format, options: Mapping[str, Any]) -> Options:
     Raises:
         RequestError: A value is invalid, or the format does not use an option.
     """
-    asked = options_of(**options)
+    try:
+        asked = Options.model_validate(dict(options))
+    except ValidationError as error:
+        raise RequestError(problem_of(error)) from error
     for name in sorted(asked.model_fields_set - _USED[type(form)] - _ALWAYS):
         if getattr(asked, name) != Options.model_fields[name].default:
             raise RequestError(f"--{name.replace('_', '-')} makes no sense with {form.name}")

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from trajkit._core.files import GrowingFile, sha256_file
 from trajkit.curation.rows.bridge import numbers_in, numbers_of
+from trajkit.curation.rows.request import FileKind
 from trajkit.store.engine import connect, file_literal, literal, writing
 from trajkit.store.layout import quoted
 
@@ -103,7 +104,9 @@ class Spool:
         self._digest = hashlib.sha256()
         with self._path.open("rb") as source, GrowingFile(goal) as target:
             for start, size in _runs(starts[order], sizes[order]):
-                for piece in _pieces(source, start, size):
+                source.seek(start)
+                for done in range(0, size, _COPY):
+                    piece = source.read(min(size - done, _COPY))
                     target.write(piece)
                     self._digest.update(piece)
         self._path.unlink()
@@ -132,36 +135,33 @@ def _runs(starts: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> Iterator
         yield begin, end - begin
 
 
-def _pieces(source: BinaryIO, start: int, size: int) -> Iterator[bytes]:
-    source.seek(start)
-    while size > 0:
-        piece = source.read(min(size, _COPY))
-        yield piece
-        size -= len(piece)
-
-
-def write_parquet(lines: Path, written: Written, goal: Path, columns: Mapping[str, str]) -> Written:
-    """Write JSON lines as a Parquet file, streamed; columns without values are left out.
+def as_kind(
+    kind: FileKind, lines: Path, written: Written, work: Path, columns: Mapping[str, str]
+) -> tuple[Path, Written]:
+    """Return JSON lines as a file of a kind; of Parquet, columns without values are left out.
 
     Args:
+        kind: The kind.
         lines: The file with the lines.
         written: Size of that file.
-        goal: The file to write.
+        work: Folder for a Parquet file, which is streamed.
         columns: DuckDB types by column name.
     """
-    wanted = dict(columns)
-    types = ", ".join(f"{quoted(name)}: {literal(kind)}" for name, kind in wanted.items())
+    if kind != FileKind.PARQUET:
+        return lines, written
+    goal = work / "rows"
+    types = ", ".join(f"{quoted(name)}: {literal(type_)}" for name, type_ in columns.items())
     source = (
         f"read_json({file_literal(lines)}, format = 'newline_delimited', columns = {{{types}}}, "
         f"maximum_object_size = {written.n_longest + _SPARE})"
     )
     with connect() as connection, writing(goal, connection):
         counts = connection.execute(
-            f"SELECT {', '.join(f'count({quoted(name)})' for name in wanted)} FROM {source}"
+            f"SELECT {', '.join(f'count({quoted(name)})' for name in columns)} FROM {source}"
         ).fetchall()[0]
-        names = [name for name, n in zip(wanted, counts, strict=True) if n]
+        names = [name for name, n in zip(columns, counts, strict=True) if n]
         connection.execute(
             f"COPY (SELECT {', '.join(map(quoted, names))} FROM {source}) TO {literal(str(goal))} "
             f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROWS_PER_GROUP})"
         )
-    return written._replace(n_bytes=goal.stat().st_size, sha256=sha256_file(goal))
+    return goal, written._replace(n_bytes=goal.stat().st_size, sha256=sha256_file(goal))

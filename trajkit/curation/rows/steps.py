@@ -172,17 +172,14 @@ class Steps:
             columns: The columns of steps whose size bounds a chunk.
         """
         for part in self._store.parts("steps"):
-            yield from self._chunks(part, columns)
-
-    def _chunks(self, part: Path, columns: Collection[str] = RAW) -> Iterator[Chunk]:
-        with self._reading(self.connection):
-            found = self.connection.execute(
-                f"SELECT episode_id, count(*), max(n_prompt_kept) > 0 FROM {scan([part])} "
-                "SEMI JOIN chosen USING (episode_id) GROUP BY episode_id ORDER BY episode_id"
-            ).fetchall()
-        with pq.ParquetFile(readable(part)) as file:
-            n_bytes = bytes_per_step(file, columns)
-        yield from _cut(part, found, n_bytes)
+            with self._reading(self.connection):
+                found = self.connection.execute(
+                    f"SELECT episode_id, count(*), max(n_prompt_kept) > 0 FROM {scan([part])} "
+                    "SEMI JOIN chosen USING (episode_id) GROUP BY episode_id ORDER BY episode_id"
+                ).fetchall()
+            with pq.ParquetFile(readable(part)) as file:
+                n_bytes = bytes_per_step(file, columns)
+            yield from _cut(part, found, n_bytes)
 
     def table(self, chunk: Chunk, columns: Sequence[str]) -> pa.Table:
         """Return a line, with its line break, for each step, by episode and position.
@@ -198,7 +195,11 @@ class Steps:
             f"AS line, s.step_index FROM ({source}) s JOIN episodes e USING (episode_id) "
             "ORDER BY s.episode_id, s.step_index"
         )
-        return self._read(sql, chunk)
+        table = self.read(sql, chunk)
+        # sorting the texts would cost as much as making them
+        order = pc.sort_indices(table, [("episode_id", "ascending"), ("step_index", "ascending")])
+        in_order: bool = pc.all(pc.equal(order, pa.array(range(len(order)), pa.uint64()))).as_py()
+        return table if in_order else table.take(order)
 
     def read(self, sql: str, chunk: Chunk | None = None) -> pa.Table:
         """Return the rows of a SELECT, which may read `rows_of` the chunk.
@@ -221,10 +222,9 @@ class Steps:
 
     def rows_of(self, chunk: Chunk) -> str:
         """Return SQL of the chosen rows of a chunk, for `read` and `run`."""
-        return f"(SELECT * FROM {scan([chunk.part])} WHERE {_within(chunk)})"
-
-    def _read(self, sql: str, chunk: Chunk) -> pa.Table:
-        return _ordered(self.read(sql, chunk))
+        # the bounds let DuckDB skip row groups without these episodes
+        mine = "episode_id BETWEEN $lowest AND $highest AND episode_id IN (SELECT episode_id FROM chosen)"
+        return f"(SELECT * FROM {scan([chunk.part])} WHERE {mine})"
 
     @contextlib.contextmanager
     def _reading(self, *connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
@@ -233,13 +233,6 @@ class Steps:
                 yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise StoreError(f"{self._store.path} could not be read: {first_line(error)}") from error
-
-
-def _ordered(table: pa.Table) -> pa.Table:
-    """Sort a table by episode and step if it is not: sorting the texts would cost as much as making them."""
-    order = pc.sort_indices(table, [("episode_id", "ascending"), ("step_index", "ascending")])
-    in_order: bool = pc.all(pc.equal(order, pa.array(range(len(order)), pa.uint64()))).as_py()
-    return table if in_order else table.take(order)
 
 
 def _cut(part: Path, found: Sequence[tuple[str, int, bool]], n_bytes: float) -> Iterator[Chunk]:
@@ -263,8 +256,3 @@ def _chunk(part: Path, run: Sequence[tuple[str, int, bool]]) -> Chunk:
 
 def _bounds(chunk: Chunk | None) -> dict[str, str]:
     return {} if chunk is None else {"lowest": chunk.lowest_id, "highest": chunk.highest_id}
-
-
-def _within(chunk: Chunk) -> str:
-    # the bounds let DuckDB skip row groups without these episodes
-    return "episode_id BETWEEN $lowest AND $highest AND episode_id IN (SELECT episode_id FROM chosen)"

@@ -1,4 +1,4 @@
-"""Count what a training file leaves out, and raise the errors that refuse to write one."""
+"""Count what a training file teaches and leaves out, and raise the errors that refuse to write one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trajkit._core.division import in_shard
+from trajkit._core.output.console import plural
 from trajkit.curation.rows.request import Options, Overlong
 from trajkit.errors import DataError, NothingMatched, RequestError
 from trajkit.formats.base import Format, Loss, Problem, StartFormat, Unit
@@ -33,7 +34,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Tally:
-    """Counts steps that are left out, and losses."""
+    """Counts the steps and rows, what is left out, and losses."""
 
     left: Counter[str] = field(default_factory=Counter)
     """Steps that are in no row, by reason."""
@@ -59,6 +60,18 @@ class Tally:
     """Number of these turns."""
     n_stripped: int = 0
     """Thoughts that were left out as asked."""
+    n_learned: int = 0
+    """Steps that are in a row."""
+    n_tokens: int | None = None
+    """Tokens of all rows; None if they were not counted."""
+    n_longest_tokens: int = 0
+    """Tokens of the longest row; 0 if they were not counted."""
+    is_merged: bool = False
+    """Whether rows have several answers."""
+    n_characters: int = 0
+    """Size of the rows' messages in the store, if they are merged."""
+    n_characters_by_step: int = 0
+    """Size of the messages if each step had a row of its own."""
 
     def add(self, other: Tally) -> None:
         """Add the counts of the rows that come next."""
@@ -74,6 +87,13 @@ class Tally:
         self.n_trimmed += other.n_trimmed
         self.n_turns_trimmed += other.n_turns_trimmed
         self.n_stripped += other.n_stripped
+        self.n_learned += other.n_learned
+        if other.n_tokens is not None:
+            self.n_tokens = (self.n_tokens or 0) + other.n_tokens
+        self.n_longest_tokens = max(self.n_longest_tokens, other.n_longest_tokens)
+        self.is_merged |= other.is_merged
+        self.n_characters += other.n_characters
+        self.n_characters_by_step += other.n_characters_by_step
 
     def of_shard(self, index: int, n: int) -> Tally:
         """Return the same with the number of a shard at each place."""
@@ -109,21 +129,20 @@ class Tally:
             self.losses[loss.kind.value] += 1
 
 
-def sorted_counts(tally: Tally) -> dict[str, dict[str, int]]:
-    """Return counts of steps left out and of losses, sorted by name."""
-    return {"left": dict(sorted(tally.left.items())), "losses": dict(sorted(tally.losses.items()))}
+def counts_of(tally: Tally) -> dict[str, Any]:
+    """Return the counts of what is left out, as fields of a conversion."""
+    return {
+        "left": dict(sorted(tally.left.items())),
+        "losses": dict(sorted(tally.losses.items())),
+        "n_stripped": tally.n_stripped,
+        "n_trimmed": tally.n_trimmed,
+        "n_turns_trimmed": tally.n_turns_trimmed,
+    }
 
 
 def counted(losses: Mapping[str, int]) -> str:
     """Write losses in words: `3 thoughts, 1 file`."""
     return ", ".join(plural(number, kind) for kind, number in sorted(losses.items()))
-
-
-def plural(number: int, noun: str) -> str:
-    """Write a count in words: `1 row`, `1,200 rows`."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number:,} {noun[:-1] + 'ies' if noun.endswith('y') else noun + 's'}"
 
 
 def refuse_what_is_wrong(tally: Tally, form: Format, asked: Options) -> None:

@@ -8,8 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self, TextIO
+from typing import NamedTuple, TextIO
 
 import pyarrow as pa
 
@@ -57,7 +56,10 @@ class Scores:
         self._derivation = derivation
         self._spec = spec
         self._max_bad = max_bad
-        self._seen: set[str] = set()
+        self.n_episodes = derivation.store.manifest.counts.n_episodes
+        """Number of episodes."""
+        self.seen: set[str] = set()
+        """Ids of the episodes that were scored."""
         self._waiting: list[tuple[str, int | None, float]] = []
         self._examples: dict[FeedbackKind, str] = {}
         self._in_a_row = 0
@@ -68,29 +70,9 @@ class Scores:
             "CREATE TEMP TABLE scored (episode_id VARCHAR, step_index BIGINT, value DOUBLE)"
         )
 
-    @property
-    def n_episodes(self) -> int:
-        """Number of episodes."""
-        return self._derivation.store.manifest.counts.n_episodes
-
-    @property
-    def n_seen(self) -> int:
-        """Number of episodes that were scored."""
-        return len(self._seen)
-
-    def resume(self, journal: Journal) -> int:
-        """Add the scores of an earlier run; return their number of episodes."""
-        for marks in journal.marks():
-            self.add(marks)
-        return self.n_seen
-
-    def seen(self) -> list[str]:
-        """Return the ids of the episodes that were scored, in order."""
-        return sorted(self._seen)
-
     def rest(self) -> Iterator[Episode]:
         """Yield the episodes still to be scored, by id, read lazily."""
-        resumed = frozenset(self._seen)
+        resumed = frozenset(self.seen)
         if len(resumed) < self.n_episodes:
             for episode in Dataset(self._derivation.store):
                 if episode.episode_id not in resumed:
@@ -102,7 +84,7 @@ class Scores:
         Raises:
             DataError: Too many episodes in a row failed.
         """
-        self._seen.add(marks.episode_id)
+        self.seen.add(marks.episode_id)
         for step_index, value in marks.scores:
             if value is None:
                 self.n_none += 1
@@ -111,12 +93,13 @@ class Scores:
             kind = FeedbackKind.BOOLEAN if isinstance(value, bool) else FeedbackKind.FLOAT
             self._examples.setdefault(kind, f"{value} for episode {marks.episode_id}")
             self._waiting.append((marks.episode_id, step_index, float(value)))
-        if len(self._waiting) >= 10_000:
+        if len(self._waiting) >= _ROWS_AT_ONCE:
             self._flush()
         for step_index, reason in marks.bad:
             self.n_bad += 1
             self.reasons[reason] += 1
-            self.bad = sorted([*self.bad, Bad(marks.episode_id, step_index, reason)], key=_place)[:_LISTED]
+            # of an episode all are about steps, or one is about itself: no step is compared with None
+            self.bad = sorted([*self.bad, Bad(marks.episode_id, step_index, reason)])[:_LISTED]
         self._in_a_row = self._in_a_row + 1 if marks.bad and not marks.scores else 0
         if self._in_a_row >= _FAILURES_IN_A_ROW and self.n_bad > self._max_bad:
             raise self._too_bad(f"{self._in_a_row} episodes in a row")
@@ -174,10 +157,6 @@ class Scores:
         )
 
 
-def _place(bad: Bad) -> tuple[str, int]:
-    return bad.episode_id, -1 if bad.step_index is None else bad.step_index
-
-
 class Marks(NamedTuple):
     """Scores and failures of one episode."""
 
@@ -189,7 +168,7 @@ class Marks(NamedTuple):
 
 
 class Journal:
-    """A file with a line for each completely scored episode. Use as a context manager.
+    """A file with a line for each completely scored episode. To be closed.
 
     Args:
         folder: Folder of the journals.
@@ -202,14 +181,6 @@ class Journal:
         key = json.dumps([digest, identity.spec, identity.sha256, per_step])
         self.path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.jsonl"
         self._file: TextIO | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
 
     def marks(self) -> Iterator[Marks]:
         """Yield its marks, each episode once; an incomplete last line is skipped."""
@@ -245,10 +216,11 @@ class Journal:
 
     def remove(self) -> None:
         """Remove the journal."""
-        self._close()
+        self.close()
         self.path.unlink(missing_ok=True)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the file; another mark opens it again."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import re
 import secrets
@@ -16,13 +15,12 @@ from trajkit._core.files import refuse_existing, write_json
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.scores.journal import Bad, Journal, Marks, Scores
-from trajkit.curation.scores.scorer import Identity, Score, Scorer, Unusable
+from trajkit.curation.scores.scorer import Identity, Scorer, Unusable
 from trajkit.engines.engine import Engine
 from trajkit.errors import RequestError
 from trajkit.schema import Episode, FeedbackKind, LineageEntry, Manifest, Metric, MetricLevel
 from trajkit.schema.base import JsonObject
 from trajkit.store.dataset import Dataset
-from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
 from trajkit.store.reader import open_store
 
@@ -100,21 +98,24 @@ def score(
         refuse_existing(goal)
     per_step = per == "step"
     level = MetricLevel.INFERENCE if per_step else MetricLevel.EPISODE
-    identity = Scorer(scorer, per_step=per_step).identity
+    judge = Scorer(scorer, per_step=per_step)
+    identity = judge.identity
     with deriving(path, engine=engine, goal=goal) as derivation:
         _refuse_name(derivation.store.manifest, name, level)
         digest = derivation.store.manifest.digest
-        with Journal(journals, digest, identity, per_step=per_step) as journal:
+        with contextlib.closing(Journal(journals, digest, identity, per_step=per_step)) as journal:
             if new_run:
                 journal.remove()
             scores = Scores(derivation, scorer, max_bad)
-            n_resumed = scores.resume(journal)
+            for marks in journal.marks():
+                scores.add(marks)
+            n_resumed = len(scores.seen)
             on_progress("scoring", n_resumed, scores.n_episodes)
-            with contextlib.closing(_scored(derivation, scores, identity, per_step)) as work:
+            with contextlib.closing(_scored(derivation, scores, judge, per_step)) as work:
                 for marks in work:
                     journal.add(marks)
                     scores.add(marks)
-                    on_progress("scoring", scores.n_seen, scores.n_episodes)
+                    on_progress("scoring", len(scores.seen), scores.n_episodes)
             scores.settle()
             metric = Metric(name=name, level=level, kind=scores.kind(), optimize=optimize)
             arguments = _arguments(identity, metric, per, max_bad, scores)
@@ -130,13 +131,15 @@ def score(
     )
 
 
-def _scored(derivation: Derivation, scores: Scores, identity: Identity, per_step: bool) -> Generator[Marks]:
+def _scored(derivation: Derivation, scores: Scores, scorer: Scorer, per_step: bool) -> Generator[Marks]:
     """Yield the marks of the remaining episodes, by the engine or in this process."""
     if derivation.engine is None:
-        yield from map(Work(identity.spec, per_step), scores.rest())
+        for episode in scores.rest():
+            yield _marks(scorer, episode, per_step)
         return
+    identity = scorer.identity
     resumed = derivation.folder / f"resumed-{secrets.token_hex(6)}.json"
-    write_json(resumed, scores.seen())
+    write_json(resumed, sorted(scores.seen))
     facts: JsonObject = {
         "scorer": identity.spec,
         "sha256": identity.sha256,
@@ -155,44 +158,26 @@ def _scored(derivation: Derivation, scores: Scores, identity: Identity, per_step
 def score_span(item: dict[str, Any]) -> str:
     """Score a span of the episodes, write the marks as JSON lines, and return the file's name."""
     name = f"marks-{secrets.token_hex(6)}.jsonl"
-    work = Work(item["scorer"], item["per_step"])
+    scorer = Scorer(item["scorer"], per_step=item["per_step"])
     resumed = frozenset(json.loads(Path(item["resumed"]).read_text(encoding="utf-8")))
-    between = f"episode_id BETWEEN {literal(item['lowest'])} AND {literal(item['highest'])}"
     with (Path(item["folder"]) / name).open("w", encoding="utf-8") as file:
-        for episode in Dataset(open_store(item["store"])).where(between):
+        for episode in Dataset(open_store(item["store"])).where(item["where"]):
             if episode.episode_id not in resumed:
-                file.write(json.dumps(work(episode)) + "\n")
+                file.write(json.dumps(_marks(scorer, episode, item["per_step"])) + "\n")
     return name
 
 
-class Work:
-    """Scores in one process.
-
-    Args:
-        spec: The scorer.
-        per_step: Score each step instead of the episode.
-    """
-
-    def __init__(self, spec: str, per_step: bool) -> None:
-        self._scorer = Scorer(spec, per_step=per_step)
-        self._per_step = per_step
-
-    def __call__(self, episode: Episode) -> Marks:
-        """Return the scores of an episode, or of its steps."""
-        marks = Marks(episode.episode_id, [], [])
-        if not self._per_step:
-            _mark(marks, None, lambda: self._scorer.episode(episode))
-            return marks
-        for step in episode.steps:
-            _mark(marks, step.step_index, functools.partial(self._scorer.step, step, episode))
-        return marks
-
-
-def _mark(marks: Marks, step_index: int | None, ask: Callable[[], Score]) -> None:
-    try:
-        marks.scores.append((step_index, ask()))
-    except Unusable as error:
-        marks.bad.append((step_index, str(error)))
+def _marks(scorer: Scorer, episode: Episode, per_step: bool) -> Marks:
+    """Return the scores of an episode, or of its steps."""
+    marks = Marks(episode.episode_id, [], [])
+    for step in episode.steps if per_step else (None,):
+        step_index = None if step is None else step.step_index
+        try:
+            mark = scorer.episode(episode) if step is None else scorer.step(step, episode)
+            marks.scores.append((step_index, mark))
+        except Unusable as error:
+            marks.bad.append((step_index, str(error)))
+    return marks
 
 
 def _refuse_name(manifest: Manifest, name: str, level: MetricLevel) -> None:

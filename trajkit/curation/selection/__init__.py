@@ -1,3 +1,3 @@
 """Choose episodes: by condition, group, split or content."""
 
-__all__ = ["control", "dedupe", "groups", "pool", "ratio", "select", "split"]
+__all__ = ["control", "dedupe", "groups", "pool", "select", "split"]

@@ -36,7 +36,6 @@ class Amount(NamedTuple):
     """Number of episodes in both, which make both more alike."""
     n_episodes: int
     """Number of episodes in the control."""
-    """Episodes of the control."""
 
 
 def control_goal(goal: Path) -> Path:

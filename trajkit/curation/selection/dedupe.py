@@ -14,8 +14,16 @@ from pathlib import Path
 
 from trajkit._core.files import building_both, refuse_existing, sha256_file
 from trajkit.curation.derive import Derivation, deriving
-from trajkit.curation.leaks.near import GROUPS, LEARNED, STEP_KEYS, Signing, find_near
-from trajkit.curation.leaks.step_keys import EPISODE_KEYS, make_episode_keys, make_step_keys
+from trajkit.curation.leaks.near import (
+    EPISODE_KEYS,
+    GROUPS,
+    LEARNED,
+    STEP_KEYS,
+    Signing,
+    find_near,
+    make_episode_keys,
+    make_step_keys,
+)
 from trajkit.engines.engine import Engine
 from trajkit.errors import RequestError
 from trajkit.schema import Left, LineageEntry, Manifest

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import field_validator, model_validator
 
 from trajkit._core.files import building_both, refuse_existing
 from trajkit._core.settings import reserved
 from trajkit.curation.derive import Derivation, deriving, nothing_left
+from trajkit.curation.options import validated
 from trajkit.curation.reserve import RESERVED_REASON, in_reserved
 from trajkit.curation.selection.control import control_goal, draw_control, is_same_control, write_control
 from trajkit.curation.selection.pool import Pool, drawn
@@ -26,43 +27,18 @@ def select(
     path: str | Path,
     goal: Path | None,
     *,
-    unreserved: bool = False,
-    where: str | Sequence[str] = (),
-    best_of: int | None = None,
-    top: str | int | None = None,
-    shortest: bool = False,
-    max_per_task: int | None = None,
-    balance: Sequence[str] = (),
-    sample: int | None = None,
-    by: Sequence[str] = (),
-    score: str | None = None,
-    seed: int = 0,
-    control: bool = False,
     threads: int | None = None,
     engine: Engine | None = None,
+    **options: Any,
 ) -> tuple[Manifest | None, LineageEntry]:
-    """Write a store of some of the episodes of another; the options apply in the order they are listed in.
+    """Write a store of some of the episodes of another.
 
     Args:
         path: The store.
         goal: The folder to write; None only counts.
-        unreserved: Leave out the episodes of reserved worlds, by seed and by state, also in a control.
-        where: Conditions over the columns of episodes, metrics, `tags.KEY`, and `n`, `n_success`, `avg`,
-            `best`, `worst`, `rank` and `pass@k` of the episode's group in the whole store, such as
-            `0 < avg < 1 and rank == 1`. A comparison with a missing value is false, its negation true.
-        best_of: Keep the best of this many random attempts of each group (of all, if there are fewer).
-        top: Keep the best of each group: a number, or a share such as `20%`, rounded up.
-        shortest: Keep the episode of each group with the fewest steps.
-        max_per_task: Keep at most this many random episodes of each task.
-        balance: Keep equally many random episodes for each combination of these columns: as many as the
-            rarest combination has.
-        sample: Keep this many random episodes.
-        by: Columns, metrics or `tags.KEY` that make a group; empty for environment, task and seed.
-        score: The metric to compare by; None for `episode_return` if the store has it, else `total_reward`.
-        seed: Seed of all random choices, which do not depend on the store's layout.
-        control: Also write `GOAL-control` (`trajkit.curation.selection.control`).
         threads: Threads of DuckDB; None for one per core.
         engine: Writes the new store; None for this process.
+        **options: The fields of `Selection`.
 
     Returns:
         The manifest of the new store, None without a goal; and the lineage entry.
@@ -74,31 +50,20 @@ def select(
         NothingMatched: No episode is left, or the control would be the selection itself.
         StoreError: `goal` exists or cannot be written, or the store cannot be read.
     """
-    selection = Selection(
-        unreserved=unreserved,
-        where=(where,) if isinstance(where, str) else tuple(where),
-        best_of=_positive("best_of", best_of),
-        top=None if top is None else str(top),
-        shortest=shortest,
-        max_per_task=_positive("max_per_task", max_per_task),
-        balance=tuple(balance),
-        sample=_positive("sample", sample),
-        by=tuple(by),
-        score=score,
-        seed=seed,
-        control=control,
-    )
+    selection = validated(Selection, options, of="select")
     if goal is not None:
         refuse_existing(goal)
     share = None if selection.top is None else parse_share(selection.top)
     with deriving(path, threads=threads, verifies_beside=True, engine=engine, goal=goal) as derivation:
-        barred = in_reserved(derivation.connection, reserved() if unreserved else (), "e")
+        barred = in_reserved(derivation.connection, reserved() if selection.unreserved else (), "e")
         pool = _narrowed(derivation, selection, share, barred)
         arguments = _arguments(selection, pool)
         entry = derivation.entry(verb="select", arguments=arguments, kept=pool.relation, left=pool.left)
         if not entry.n_episodes_out:
             raise nothing_left(derivation.store, entry)
-        amount = draw_control(derivation, kept=pool.relation, barred=barred, seed=seed) if control else None
+        amount = None
+        if selection.control:
+            amount = draw_control(derivation, kept=pool.relation, barred=barred, seed=selection.seed)
         if goal is None:
             return None, entry
         write = partial(
@@ -213,19 +178,11 @@ def _place(partition: str, order: str) -> str:
 def _arguments(selection: Selection, pool: Pool) -> JsonObject:
     """Return the options for the lineage: those that are not defaults, and what names were resolved to."""
     asked = selection.model_dump(mode="json", exclude_defaults=True)
-    draws = (
-        selection.best_of,
-        selection.max_per_task,
-        selection.balance,
-        selection.sample,
-        selection.control,
-    )
-    if any(draws):
+    if asked.keys() & {"best_of", "max_per_task", "balance", "sample", "control"}:
         asked["seed"] = selection.seed
     if pool.score is not None:
         asked["score"] = pool.score.name
-    by_group = (selection.best_of, selection.top, selection.shortest, pool.asks_about_groups)
-    if any(by_group):
+    if asked.keys() & {"best_of", "top", "shortest"} or pool.asks_about_groups:
         found: JsonObject = {"group": pool.key.words}
         if pool.largest_group == 1:
             found["largest_group"] = 1
@@ -233,12 +190,6 @@ def _arguments(selection: Selection, pool: Pool) -> JsonObject:
             found["n_ungrouped"] = pool.n_ungrouped
         asked["result"] = found
     return asked
-
-
-def _positive(name: str, value: int | None) -> int | None:
-    if value is not None and value < 1:
-        raise RequestError(f"{name} is {value}; it is 1 or more")
-    return value
 
 
 class Share(NamedTuple):
@@ -282,24 +233,43 @@ class Selection(Model):
     unreserved: bool = False
     """Whether episodes of reserved worlds leave, by seed and by state, also from the control."""
     where: tuple[str, ...] = ()
-    """Conditions on episodes; each must be true. Statistics of groups are those of the whole store."""
-    best_of: int | None = Field(default=None, ge=1)
+    """Conditions, or one, over the columns of episodes, metrics, `tags.KEY`, and `n`, `n_success`, `avg`,
+    `best`, `worst`, `rank` and `pass@k` of the episode's group in the whole store, such as `0 < avg < 1 and
+    rank == 1`. A comparison with a missing value is false, its negation true."""
+    best_of: int | None = None
     """The best of this many random attempts of each group, as best-of-n sampling gives it."""
     top: str | None = None
     """The best of each group: `50`, or `20%` of it rounded up."""
     shortest: bool = False
     """The episode with the fewest steps of each group; of equal ones the better, if there is a score."""
-    max_per_task: int | None = Field(default=None, ge=1)
+    max_per_task: int | None = None
     """At most this many random episodes of each environment and task."""
     balance: tuple[str, ...] = ()
-    """Columns: as many random episodes of each combination as the rarest has."""
-    sample: int | None = Field(default=None, ge=1)
+    """Columns: keep equally many random episodes of each combination: as many as the rarest has."""
+    sample: int | None = None
     """This many random episodes."""
     by: tuple[str, ...] = ()
-    """Columns that make a group; empty for environment, task and seed."""
+    """Columns, metrics or `tags.KEY` that make a group; empty for environment, task and seed."""
     score: str | None = None
     """The score to compare by; None for `episode_return` or `total_reward`."""
     seed: int = 0
-    """Seed of all random choices."""
+    """Seed of all random choices, which do not depend on the store's layout."""
     control: bool = False
-    """Whether to write a random set of equal size beside it."""
+    """Whether to write `GOAL-control`, too: a random set of equal size (module `control`)."""
+
+    @field_validator("where", mode="before")
+    @classmethod
+    def _as_conditions(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("top", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in ("best_of", "max_per_task", "sample"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it is 1 or more")
+        return self

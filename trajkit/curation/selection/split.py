@@ -8,16 +8,17 @@ groups that must stay together: then one moves to the side of the other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from trajkit._core.files import building_folder
 from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.keys import PLACES, Key, group_key, place
 from trajkit.curation.selection.connected import HAS_STATE, TEXTS, find_texts, join_groups
-from trajkit.curation.selection.ratio import TOLERANCE, Ratio, as_ratio, typed
 from trajkit.engines.engine import Engine
 from trajkit.errors import NothingMatched, QueryError, RequestError
 from trajkit.schema import Left, LineageEntry, Manifest
@@ -30,6 +31,12 @@ RULE = "sha256(seed:key), 52 bits"
 
 PROMPT = "prompt"
 """Name among the columns of a key that also keeps together episodes with a common prompt, world or state."""
+
+_TOLERANCE = Decimal("1e-9")
+"""Shares whose sum is this close to 1 count as everything: thirds have no finite decimal."""
+
+_SIDE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_EXAMPLES = "such as train=0.9,val=0.1, or train=500,val=100"
 
 
 class Missing(StrEnum):
@@ -126,7 +133,7 @@ def split(
         NothingMatched: A side has no group.
         StoreError: `goal` exists, or the store cannot be read.
     """
-    asked = as_ratio(ratio)
+    asked = _as_ratio(ratio)
     with deriving(path, engine=engine, goal=goal) as derivation:
         key = group_key(derivation.connection, derivation.store, [name for name in by if name != PROMPT])
         find_texts(derivation.connection, even_with_seeds=PROMPT in by)
@@ -214,7 +221,7 @@ def _interval(shares: Mapping[str, Decimal]) -> str:
     cases: list[str] = []
     for name, share in shares.items():
         total += share
-        is_all = len(cases) == len(shares) - 1 and total > 1 - TOLERANCE
+        is_all = len(cases) == len(shares) - 1 and total > 1 - _TOLERANCE
         end = PLACES if is_all else int(total * PLACES)
         cases.append(f"WHEN place < {end} THEN {literal(name)}")
     return f"CASE {' '.join(cases)} END"
@@ -227,7 +234,7 @@ def _from_both_ends(derivation: Derivation, counts: Mapping[str, int]) -> str:
     ).fetchall()
     if available < sum(counts.values()):
         raise RequestError(
-            f"{typed(counts)} asks for {sum(counts.values()):,} episodes; there are {available:,}",
+            f"{_typed(counts)} asks for {sum(counts.values()):,} episodes; there are {available:,}",
             hint="ask for fewer, or for shares",
         )
     cases = [
@@ -247,7 +254,7 @@ def _from_each_beginning(derivation: Derivation, counts: Mapping[str, int], inte
         if available.get(name, 0) < most:
             raise RequestError(
                 f"{available.get(name, 0):,} episodes fall to {name}, and {most:,} were asked for",
-                hint=f"{typed(counts)} needs more data than it takes; ask for fewer, or for shares",
+                hint=f"{_typed(counts)} needs more data than it takes; ask for fewer, or for shares",
             )
     cases = [f"WHEN side = {literal(name)} AND n <= {most} THEN side" for name, most in counts.items()]
     return (
@@ -286,11 +293,15 @@ def _report(
     )
     _, n_over, n_over_steps = by_side.get(None, (0, 0, 0))
     rest = (
-        Left(reason=_rest(asked), n_episodes=n_over, n_steps=n_over_steps),
+        Left(
+            reason="after the count was full" if asked.counts else "outside the shares",
+            n_episodes=n_over,
+            n_steps=n_over_steps,
+        ),
         Left(reason=f"without {key.words}", n_episodes=n_left, n_steps=n_left_steps),
     )
     arguments: JsonObject = {
-        "ratio": asked.text,
+        "ratio": _typed(asked.counts or {name: float(share) for name, share in asked.shares.items()}),
         "by": list(key.columns),
         "seed": seed,
         "missing": None if missing is None else missing.value,
@@ -317,7 +328,14 @@ def _report(
                 verb="split",
                 arguments={**arguments, "result": {**found, "side": side.name}},
                 kept=_members(side.name),
-                left=(*_others(sides, side), *rest),
+                left=(
+                    *(
+                        Left(reason=f"in {other.name}", n_episodes=other.n_episodes, n_steps=other.n_steps)
+                        for other in sides
+                        if other is not side
+                    ),
+                    *rest,
+                ),
             )
             for side in sides
         ),
@@ -336,18 +354,6 @@ def _n_shared(
     return int(found[0]) if found else 0
 
 
-def _others(sides: Sequence[Side], mine: Side) -> list[Left]:
-    return [
-        Left(reason=f"in {side.name}", n_episodes=side.n_episodes, n_steps=side.n_steps)
-        for side in sides
-        if side is not mine
-    ]
-
-
-def _rest(asked: Ratio) -> str:
-    return "after the count was full" if asked.counts else "outside the shares"
-
-
 def _refuse_empty(report: Split, asked: Ratio, key: Key, store: Store) -> None:
     for side in report.sides:
         if not side.n_episodes:
@@ -359,3 +365,66 @@ def _refuse_empty(report: Split, asked: Ratio, key: Key, store: Store) -> None:
                 f"{report.n_groups:,} {'group' if report.n_groups == 1 else 'groups'} by {key.words}",
                 hint=f"{why}; more data, fewer sides, or another --by",
             )
+
+
+class Ratio(NamedTuple):
+    """Shares or counts by side, in the order given."""
+
+    shares: Mapping[str, Decimal]
+    """Share of all places for each side; they add up to 1 at most."""
+    counts: Mapping[str, int]
+    """Most episodes of each side; empty if shares were given."""
+
+
+def parse_ratio(text: str) -> dict[str, float]:
+    """Parse a ratio: `train=0.9,val=0.1` (a point or a % makes a share), or `train=500,val=100`.
+
+    Raises:
+        RequestError: It is not a ratio.
+    """
+    ratio: dict[str, float] = {}
+    for piece in text.split(","):
+        name, _, value = (part.strip() for part in piece.partition("="))
+        try:
+            number = float(Decimal(value.removesuffix("%")) / 100) if value.endswith("%") else float(value)
+        except (ValueError, ArithmeticError):
+            raise RequestError(f"{piece.strip()!r} is not a side and its share", hint=_EXAMPLES) from None
+        if name in ratio:
+            raise RequestError(f"side {name!r} is there twice", hint=_EXAMPLES)
+        ratio[name] = int(value) if value.isdecimal() else number
+    return ratio
+
+
+def _as_ratio(ratio: Mapping[str, float]) -> Ratio:
+    """Validate sides with floats as shares, or ints as counts.
+
+    Raises:
+        RequestError: Shares and counts are mixed, add up to more than 1, or a name cannot be a folder's.
+    """
+    if not ratio:
+        raise RequestError("a split needs sides", hint=_EXAMPLES)
+    if len({name.lower() for name in ratio}) < len(ratio):
+        raise RequestError(
+            f"two of {', '.join(ratio)} differ only by case", hint="their folders would be one"
+        )
+    for name, value in ratio.items():
+        if not _SIDE_NAME.fullmatch(name):
+            raise RequestError(f"side {name!r} cannot be a folder", hint="letters, digits, _, - and .")
+        if isinstance(value, bool) or not value > 0 or value == float("inf"):
+            raise RequestError(f"{name}={value}: a side has more than nothing", hint=_EXAMPLES)
+    n_counts = sum(isinstance(value, int) for value in ratio.values())
+    if n_counts == len(ratio):
+        total = Decimal(sum(int(value) for value in ratio.values()))
+        counts = {name: int(value) for name, value in ratio.items()}
+        return Ratio({name: Decimal(value) / total for name, value in counts.items()}, counts)
+    if n_counts:
+        raise RequestError("some sides have a share and some a count", hint=_EXAMPLES)
+    shares = {name: Decimal(str(value)) for name, value in ratio.items()}  # 0.1, not the nearest double
+    if sum(shares.values()) > 1 + _TOLERANCE:
+        raise RequestError(f"the shares add up to {sum(shares.values())}, more than 1", hint=_EXAMPLES)
+    return Ratio(shares, {})
+
+
+def _typed(sizes: Mapping[str, float]) -> str:
+    """Write shares or counts as `parse_ratio` reads them."""
+    return ",".join(f"{name}={size}" for name, size in sizes.items())

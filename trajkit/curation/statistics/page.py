@@ -22,6 +22,7 @@ from trajkit.curation.statistics.text import (
 def page(stats: Stats) -> str:
     """Return the page as HTML text."""
     names = ", ".join(path.name for path in stats.stores)
+    headings, metrics = metric_rows(stats)
     body = "".join(
         [
             f"<h1>{escape(names)}</h1>",
@@ -30,7 +31,7 @@ def page(stats: Stats) -> str:
             f"{escape(', '.join(digest[:12] for digest in stats.digests))}.</p>",
             *_estimates(stats),
             *_spreads(stats.spreads),
-            *_metrics(stats),
+            f"<h2>Metrics</h2>{html_table(headings, metrics)}" if metrics else "",
             *_actions(stats),
             *_funnel(stats),
             "<h2>More numbers</h2>",
@@ -74,12 +75,6 @@ def _spreads(spreads: Sequence[Spread]) -> Iterator[str]:
         yield histogram(spread.edges, spread.heights, title=f"Histogram of {spread.of}")
     headings, rows = spread_rows(spreads)
     yield f"<h3>Percentiles</h3>{html_table(headings, rows)}"
-
-
-def _metrics(stats: Stats) -> Iterator[str]:
-    headings, rows = metric_rows(stats)
-    if rows:
-        yield f"<h2>Metrics</h2>{html_table(headings, rows)}"
 
 
 def _actions(stats: Stats) -> Iterator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
 from pathlib import Path
 
 import duckdb
@@ -44,7 +43,7 @@ from trajkit.curation.statistics.read import (
     values_of,
 )
 from trajkit.errors import NothingMatched, RequestError, StoreError
-from trajkit.schema import LineageEntry, Manifest
+from trajkit.schema import Manifest
 from trajkit.store.engine import connect, first_line, interruptible
 from trajkit.store.layout import MANIFEST_NAME
 from trajkit.store.reader import Store, open_store, verify
@@ -164,7 +163,11 @@ def _described(
                 name=name,
                 level=level,
                 is_share=is_share,
-                value=_of_metric(values, is_share, means, confidence),
+                value=_estimate(
+                    wilson(int(values.value @ values.times), values.n, confidence=confidence)
+                    if is_share
+                    else means(values)
+                ),
             )
             for name, level, is_share, values in metric_values(connection, stores)
         ),
@@ -203,12 +206,6 @@ def _groups(
             success=_estimate(wilson(n_success, n_episodes - n_unjudged, confidence=confidence)),
             **{field: found[field].get(name) for field in _MEASURES},
         )
-
-
-def _of_metric(values: Values, is_share: bool, means: Intervals, confidence: float) -> Estimate | None:
-    if not is_share:
-        return _estimate(means(values))
-    return _estimate(wilson(int(values.value @ values.times), values.n, confidence=confidence))
 
 
 def _estimate(interval: Interval | None, *, is_count: bool = False) -> Estimate | None:
@@ -284,9 +281,16 @@ def funnel(manifests: Sequence[Manifest], weights: Weights, n_tokens: int | None
         n_tokens: Tokens of all answers in the stores; None if they were not counted.
     """
     histories = [manifest.lineage for manifest in manifests]
-    common = [entries[0] for entries in takewhile(_are_equal, zip(*histories, strict=False))]
-    stages = [_seen(common[0])] if common else []
-    stages += [_done(entry) for entry in common]
+    stages: list[Stage] = []
+    for entry, *others in zip(*histories, strict=False):
+        if any(other != entry for other in others):
+            break
+        if not stages:
+            n, n_steps = entry.n_episodes_in, entry.n_steps_in
+            stages.append(Stage(name=f"seen by {entry.verb}", n_episodes=n, n_steps=n_steps))
+        left = (*entry.left, *entry.masked)
+        n, n_steps = entry.n_episodes_out, entry.n_steps_out
+        stages.append(Stage(name=entry.verb, n_episodes=n, n_steps=n_steps, left=left))
     n_episodes = sum(manifest.counts.n_episodes for manifest in manifests)
     n_steps = sum(manifest.counts.n_steps for manifest in manifests)
     here = "in this store" if len(manifests) == 1 else f"in these {len(manifests)} stores"
@@ -300,23 +304,6 @@ def funnel(manifests: Sequence[Manifest], weights: Weights, n_tokens: int | None
         )
     )
     return tuple(stages)
-
-
-def _are_equal(entries: tuple[LineageEntry, ...]) -> bool:
-    return all(entry == entries[0] for entry in entries)
-
-
-def _seen(entry: LineageEntry) -> Stage:
-    return Stage(name=f"seen by {entry.verb}", n_episodes=entry.n_episodes_in, n_steps=entry.n_steps_in)
-
-
-def _done(entry: LineageEntry) -> Stage:
-    return Stage(
-        name=entry.verb,
-        n_episodes=entry.n_episodes_out,
-        n_steps=entry.n_steps_out,
-        left=(*entry.left, *entry.masked),
-    )
 
 
 def coverage(connection: duckdb.DuckDBPyConnection) -> Coverage:

@@ -111,12 +111,11 @@ def facts(stats: Stats) -> Iterator[tuple[str, str]]:
     if coverage.n_tasks:
         yield "tasks", f"{coverage.n_tasks:,}"
     if coverage.n_worlds:
-        yield (
-            "worlds (task and seed)",
-            _with_unknown(coverage.n_worlds, coverage.n_without_seed, "without a seed"),
-        )
+        unknown = _unknown(coverage.n_without_seed, "without a seed")
+        yield "worlds (task and seed)", f"{coverage.n_worlds:,}{unknown}"
     if coverage.n_initial_states:
-        yield "initial states", _with_unknown(coverage.n_initial_states, coverage.n_without_state, "unknown")
+        unknown = _unknown(coverage.n_without_state, "unknown")
+        yield "initial states", f"{coverage.n_initial_states:,}{unknown}"
     entropy = f"{coverage.n_actions:,} distinct, entropy {coverage.entropy_bits:.3f} bits"
     if coverage.entropy_share is not None:
         entropy += f" ({coverage.entropy_share:.0%} of what it could be)"
@@ -144,10 +143,6 @@ def facts(stats: Stats) -> Iterator[tuple[str, str]]:
             f"{weights.effective_steps:,.1f} of {weights.n_learned:,} steps, "
             f"{weights.effective_episodes:,.1f} of {weights.n_episodes_learned:,} episodes",
         )
-
-
-def _with_unknown(n: int, n_unknown: int, what: str) -> str:
-    return f"{n:,}{_unknown(n_unknown, what)}"
 
 
 def _unknown(n: int, what: str) -> str:
@@ -208,12 +203,11 @@ def _action_rows(stats: Stats, *, has_bars: bool) -> Table:
     ]
     if not has_bars:
         return ("action", "steps", "share"), rows
-    bars = [(*row, _bar(one.n / total)) for row, one in zip(rows, stats.coverage.actions, strict=True)]
+    bars = [
+        (*row, f"{'━' * round(_BAR * one.n / total):<{_BAR}}")
+        for row, one in zip(rows, stats.coverage.actions, strict=True)
+    ]
     return ("action", "steps", "share", f"{'of all':<{_BAR}}"), bars
-
-
-def _bar(share: float) -> str:
-    return f"{'━' * round(_BAR * share):<{_BAR}}"
 
 
 def _cut(text: str) -> str:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from trajkit.curation.derive import Derivation
 from trajkit.curation.statistics.intervals import Values, effective_size
 from trajkit.schema.base import Count, Model, Text
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.float64]
 
 
 class Spread(Model):
@@ -54,8 +52,6 @@ def spreads(derivation: Derivation, weights: str, tasks: str) -> tuple[Spread, t
         weights: Relation of `episode_id`, `step_index` and `value`; not empty.
         tasks: Relation of `episode_id` and `task`.
     """
-    import numpy as np
-
     run = derivation.connection.execute
     names = run(
         f"SELECT DISTINCT task FROM {weights} JOIN {tasks} USING (episode_id) ORDER BY task"
@@ -79,8 +75,6 @@ def spreads(derivation: Derivation, weights: str, tasks: str) -> tuple[Spread, t
 
 
 def _spread(task: str | None, values: Numbers, of_episodes: Numbers) -> Spread:
-    import numpy as np
-
     least, quarter, median, three_quarters, most = (
         float(each) for each in np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
     )
@@ -102,6 +96,4 @@ def _spread(task: str | None, values: Numbers, of_episodes: Numbers) -> Spread:
 
 
 def _effective(values: Numbers) -> float:
-    import numpy as np
-
     return effective_size(Values(*np.unique(np.abs(values), return_counts=True))) or 0.0

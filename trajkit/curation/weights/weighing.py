@@ -1,8 +1,9 @@
-"""Read the columns of a store that a scheme needs, and write the weights into a table."""
+"""Read the columns of a store that a scheme needs, and write weights, or sums of rewards, into a table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import duckdb
@@ -14,13 +15,19 @@ from trajkit.curation.advantages import Advantages, Attempts, Scheme, advantages
 from trajkit.curation.derive import Derivation
 from trajkit.curation.keys import group_key
 from trajkit.curation.selection.groups import Score
-from trajkit.curation.weights.rewards import ACTS
 from trajkit.errors import DataError
+from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
 
 ZERO = "weight 0"
 """The `mask_reason` of a step whose weight is 0. A new weighting replaces only this reason."""
 
+_ACTS = "(action_executed IS NOT NULL OR reward IS NOT NULL OR terminated IS NOT NULL)"
+"""SQL over `steps`: whether a step acted on the environment, and was not a model call before an action. If no
+step of an episode says that it acted, all of them count as acting."""
+
+_STEPS_AT_ONCE = 200_000
+_Row = tuple[str, int, float | None, bool]
 _LEARNED = f"(loss_weight <> 0 OR mask_reason = '{ZERO}')"
 _TASKS = """
     CREATE OR REPLACE TEMP TABLE trajkit_task AS
@@ -28,8 +35,8 @@ _TASKS = """
 """
 _PLAYED = f"""
     CREATE OR REPLACE TEMP TABLE trajkit_played AS
-    SELECT episode_id, bool_or({_LEARNED}) AS is_learned, bool_or({ACTS}) AS has_acts,
-        bool_or({ACTS}) AND bool_and(reward IS NOT NULL OR NOT {ACTS}) AS has_rewards,
+    SELECT episode_id, bool_or({_LEARNED}) AS is_learned, bool_or({_ACTS}) AS has_acts,
+        bool_or({_ACTS}) AND bool_and(reward IS NOT NULL OR NOT {_ACTS}) AS has_rewards,
         bool_or(truncated) AND NOT coalesce(bool_or(terminated), false) AS is_cut_off
     FROM steps GROUP BY episode_id
 """
@@ -53,7 +60,7 @@ _ATTEMPTS = """
 # an attempt that is not learned is still compared with its group if all its rewards are known
 _STEPS = f"""
     SELECT number, step_index, {_LEARNED} AS is_learned, CAST(reward AS DOUBLE) AS reward,
-        {ACTS} OR NOT has_acts AS acting, {{state}} AS state, CAST({{value}} AS DOUBLE) AS value
+        {_ACTS} OR NOT has_acts AS acting, {{state}} AS state, CAST({{value}} AS DOUBLE) AS value
     FROM steps s JOIN trajkit_attempt a USING (episode_id)
     WHERE a.is_learned OR (a.is_whole AND a.has_rewards) ORDER BY 1, 2
 """
@@ -176,11 +183,11 @@ def _refuse_unknown(derivation: Derivation, scheme: Scheme, score: Score | None,
             )
     if not scheme.needs_rewards:
         return
-    no_value = f"({ACTS} OR NOT has_acts) AND s.metrics.{quoted(critic)} IS NULL" if critic else "false"
+    no_value = f"({_ACTS} OR NOT has_acts) AND s.metrics.{quoted(critic)} IS NULL" if critic else "false"
     missing = run(
         f"SELECT episode_id, step_index, is_whole, {no_value} FROM steps s "
         "JOIN trajkit_attempt USING (episode_id) WHERE is_learned "
-        f" AND (NOT is_whole OR {no_value} OR (({ACTS} OR NOT has_acts) AND reward IS NULL)) "
+        f" AND (NOT is_whole OR {no_value} OR (({_ACTS} OR NOT has_acts) AND reward IS NULL)) "
         "ORDER BY 1, 2 LIMIT 1"
     ).fetchone()
     if missing is None:
@@ -206,3 +213,50 @@ def _refuse_unknown(derivation: Derivation, scheme: Scheme, score: Score | None,
 def _columns(result: duckdb.DuckDBPyConnection) -> dict[str, npt.NDArray[Any]]:
     """Return columns as arrays; NaN for null."""
     return {name: np.ma.filled(column, np.nan) for name, column in result.fetchnumpy().items()}
+
+
+def add_up(derivation: Derivation, table: str) -> None:
+    """Create a table of `episode_id`, `step_index` and `value`, the sum of the rewards up to and with a step.
+
+    The sum is null from the first unknown reward on. Sums are computed in Python, a bounded number of steps
+    at a time: DuckDB adds in any order, and the last bit would depend on its threads.
+    """
+    connection = derivation.connection
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE {table} (episode_id VARCHAR, step_index BIGINT, value DOUBLE)"
+    )
+    for rows in _batches(derivation):
+        sums = [each for _, own in itertools.groupby(rows, lambda row: row[0]) for each in _sums(list(own))]
+        made = pa.table(
+            {
+                "episode_id": pa.array([row[0] for row in rows], pa.string()),
+                "step_index": pa.array([row[1] for row in rows], pa.int64()),
+                "value": pa.array(sums, pa.float64()),
+            }
+        )
+        connection.register("trajkit_sums", made)
+        connection.execute(f"INSERT INTO {table} SELECT * FROM trajkit_sums")
+        connection.unregister("trajkit_sums")
+
+
+def _sums(rows: list[_Row]) -> Iterator[float | None]:
+    has_acts = any(acts for *_, acts in rows)
+    total: float | None = 0.0
+    for _, _, reward, acts in rows:
+        if acts or not has_acts:
+            total = None if reward is None or total is None else total + reward
+        yield total
+
+
+def _batches(derivation: Derivation) -> Iterator[list[_Row]]:
+    connection = derivation.connection
+    spans = connection.execute(
+        "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, CAST((sum(n_steps + 1) OVER "
+        f"(ORDER BY episode_id) - n_steps - 1) // {_STEPS_AT_ONCE} AS BIGINT) AS batch FROM episodes) "
+        "GROUP BY batch ORDER BY batch"
+    ).fetchall()
+    for lowest, highest in spans:
+        yield connection.execute(
+            f"SELECT episode_id, step_index, reward, {_ACTS} FROM steps "
+            f"WHERE episode_id BETWEEN {literal(lowest)} AND {literal(highest)} ORDER BY 1, 2"
+        ).fetchall()

@@ -20,7 +20,6 @@ from trajkit.errors import DataError, NothingMatched, QueryError
 from trajkit.schema import Left, LineageEntry, Manifest, MetricLevel
 from trajkit.schema.base import Count, JsonObject, Model, Name, Text
 from trajkit.store.conditions.nameable import nearest
-from trajkit.store.reader import Store
 
 
 class Baseline(StrEnum):
@@ -195,8 +194,13 @@ def weight(
         score = None
         if asked.scheme.needs_score:
             score = score_of(derivation.store, derivation.connection, asked.score)
-        if asked.critic is not None:
-            _refuse_unknown_critic(derivation.store, asked.critic)
+        metrics = derivation.store.manifest.metrics
+        of_steps = [each.name for each in metrics if each.level == MetricLevel.INFERENCE]
+        if asked.critic is not None and asked.critic not in of_steps:
+            raise QueryError(
+                f"no metric {asked.critic!r} of steps in {derivation.store.path}",
+                hint=nearest(asked.critic, of_steps),
+            )
         gains = weigh(
             derivation,
             asked.scheme,
@@ -228,12 +232,6 @@ def weight(
             goal, verb="weight", arguments=arguments, steps="trajkit_weighted_steps", masked=masked
         )
         return Weighted(manifest, manifest.lineage[-1], report)
-
-
-def _refuse_unknown_critic(store: Store, name: str) -> None:
-    of_steps = [each.name for each in store.manifest.metrics if each.level == MetricLevel.INFERENCE]
-    if name not in of_steps:
-        raise QueryError(f"no metric {name!r} of steps in {store.path}", hint=nearest(name, of_steps))
 
 
 def _arguments(asked: WeightOptions, score: Score | None) -> JsonObject:

@@ -74,7 +74,7 @@ def trl_factory(env_id: str, settings: Mapping[str, str] = NO_SETTINGS) -> Calla
         ...     environment_factory=trl_factory("babyai"),
         ... )
     """
-    from trajkit.environments.adapters.trl import tool_class
+    from trajkit.environments.adapters.exchange import tool_class
 
     return tool_class(typed_environment(env_id, settings))
 

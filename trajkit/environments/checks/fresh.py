@@ -103,11 +103,7 @@ def answer_to(asked: Asked) -> dict[str, object]:
     return {"traces": traces, "printed": "".join(said)}
 
 
-def main(question: str, goal: str) -> None:
-    """Read the request from one file and write the answer to the other."""
-    asked = Asked(**json.loads(Path(question).read_text(encoding="utf-8")))
-    Path(goal).write_text(json.dumps(answer_to(asked)), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    question, goal = map(Path, sys.argv[1:])
+    answer = answer_to(Asked(**json.loads(question.read_text(encoding="utf-8"))))
+    goal.write_text(json.dumps(answer), encoding="utf-8")

@@ -32,24 +32,12 @@ class Finding(NamedTuple):
     hint: str | None = None
 
 
-def passed(detail: str, hint: str | None = None) -> Finding:
-    """The check passed."""
-    return Finding(Status.PASSED, detail, hint)
-
-
-def warning(detail: str, hint: str | None = None) -> Finding:
-    """This may be intended, but deserves attention."""
-    return Finding(Status.WARNING, detail, hint)
-
-
-def failed(detail: str, hint: str | None = None) -> Finding:
-    """The check failed."""
-    return Finding(Status.FAILED, detail, hint)
-
-
-def skipped(detail: str) -> Finding:
-    """The check does not apply."""
-    return Finding(Status.SKIPPED, detail)
+passed = functools.partial(Finding, Status.PASSED)
+warning = functools.partial(Finding, Status.WARNING)
+"""It may be intended, but deserves attention."""
+failed = functools.partial(Finding, Status.FAILED)
+skipped = functools.partial(Finding, Status.SKIPPED)
+"""The check does not apply."""
 
 
 class Trial:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -155,21 +155,6 @@ def _compared(
     moved = spread(gain, strata, [first.by_model, second.by_model], rooms)
     shared = n_rooms(rooms)
     n_models = n_crossed(second.by_model, strata)
-    found = Comparison(
-        baseline=names[0],
-        candidate=names[1],
-        metric=metric,
-        task=task,
-        baseline_value=baseline,
-        candidate_value=candidate,
-        difference=difference,
-        standard_error=None if moved is None else math.sqrt(moved.variance),
-        low=None,
-        high=None,
-        n_pairs=len(gain),
-        n_rooms=shared,
-        n_models=n_models,
-    )
     is_by_spread = max(n_models, n_crossed(first.by_model, strata)) > 1 or (shared or 0) >= FEWEST_PAIRS
     why: str | None
     if has_groups and shared is not None and shared < FEWEST_PAIRS:
@@ -187,8 +172,22 @@ def _compared(
     if has_groups and shared is not None:  # McNemar's pairs are independent, and those of a group are not
         tested, untested = {name: n for name, n in tested.items() if name != "p_value"}, None
     notes = [each for each in (why, untested) if each]
-    return found.model_copy(
-        update={"low": bounds.low, "high": bounds.high, "note": "; ".join(notes) or None, **tested}
+    return Comparison(
+        baseline=names[0],
+        candidate=names[1],
+        metric=metric,
+        task=task,
+        baseline_value=baseline,
+        candidate_value=candidate,
+        difference=difference,
+        standard_error=None if moved is None else math.sqrt(moved.variance),
+        low=bounds.low,
+        high=bounds.high,
+        n_pairs=len(gain),
+        n_rooms=shared,
+        n_models=n_models,
+        note="; ".join(notes) or None,
+        **tested,
     )
 
 
@@ -286,12 +285,12 @@ def mcnemar(n_baseline_only: int, n_candidate_only: int) -> float:
     return min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / (1 << n))
 
 
-def _tested(one: Floats, other: Floats, alpha: float) -> tuple[dict[str, float], str | None]:
+def _tested(one: Floats, other: Floats, alpha: float) -> tuple[dict[str, Any], str | None]:
     """Compute McNemar's test of paired successes, or return the reason why it cannot be computed."""
     if not np.isin(one, (0, 1)).all() or not np.isin(other, (0, 1)).all():
         return {}, "no test: worlds were tried repeatedly, with different ends"
     lost, won = int(((one == 1) & (other == 0)).sum()), int(((one == 0) & (other == 1)).sum())
-    found: dict[str, float] = {"n_baseline_only": lost, "n_candidate_only": won}
+    found = {"n_baseline_only": lost, "n_candidate_only": won}
     # the smallest possible p-value, when all pairs that differ fall on one side, is 2 / 2ⁿ
     needed = math.ceil(1 - math.log2(alpha))
     if lost + won < needed:

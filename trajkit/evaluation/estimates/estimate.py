@@ -99,7 +99,7 @@ def estimates(
         column = drawn.index(metric) if metric in drawn else None
         played = (by_model or {}).get(metric)
         of_all = None if column is None else total[:, :, column].mean(axis=0)
-        found = estimate(
+        found = _estimate(
             metric, None, value, strata, of_all, how.confidence, played, rooms, has_groups=has_groups
         )
         if found is None:
@@ -109,12 +109,12 @@ def estimates(
             of_task = None if column is None else by_task[place, :, column]
             here = places == place
             own = None if played is None else played[here]
-            mine = estimate(metric, task, value[here], places[here], of_task, how.confidence, own)
+            mine = _estimate(metric, task, value[here], places[here], of_task, how.confidence, own)
             if mine is not None:
                 yield mine
 
 
-def estimate(
+def _estimate(
     metric: str,
     task: str | None,
     value: Floats,
@@ -126,19 +126,7 @@ def estimate(
     *,
     has_groups: bool = False,
 ) -> Estimate | None:
-    """Compute one mean; return None where a task has no value.
-
-    Args:
-        metric: Name of the measure.
-        task: Task that the estimate is labelled with; None for all tasks.
-        value: One value per world; NaN where nothing was measured.
-        strata: Stratum of each world.
-        draws: Resampled means; None for success, which has Wilson's interval.
-        confidence: Confidence of the interval.
-        played: Values as worlds by models; None where there is one model.
-        rooms: Room of each world; None where each world is a room of its own.
-        has_groups: Whether rooms are groups of prompts, which alone count as trials.
-    """
+    """Compute one mean, from resampled ones (None for success); None where a task has no value."""
     known = np.isfinite(value)
     parts = [value[known & (strata == place)] for place in np.unique(strata)]
     if not all(len(part) for part in parts):
@@ -149,7 +137,9 @@ def estimate(
     here = None if rooms is None else rooms[known]
     n_models, moved = n_crossed(models, places), spread(value[known], places, [models], here)
     shared = n_rooms(here)
-    is_by_spread = n_models > 1 or shared is not None or _is_repeated(metric, parts)
+    # attempts at the same world that ended differently are not a single trial
+    is_repeated = metric == SUCCESS and not all(np.isin(part, (0, 1)).all() for part in parts)
+    is_by_spread = n_models > 1 or shared is not None or is_repeated
     if moved is not None and moved.variance > 0 and is_by_spread:
         is_share = all(part.min() >= 0 and part.max() <= 1 for part in parts)
         bounds = moved.bounds(mean, shared or int(known.sum()), confidence, is_share=is_share)
@@ -171,11 +161,6 @@ def estimate(
         n_rooms=shared,
         n_models=n_models,
     )
-
-
-def _is_repeated(metric: str, parts: Sequence[Floats]) -> bool:
-    """Check whether attempts at the same world ended differently, so that a world is not a single trial."""
-    return metric == SUCCESS and not all(np.isin(part, (0, 1)).all() for part in parts)
 
 
 def strata_of(places: Ints) -> Ints:

@@ -18,6 +18,7 @@ from trajkit.evaluation.reports.text import (
     per_success_table,
     regression_table,
     said_of,
+    stores_table,
 )
 
 _MOST_NAMED = 20
@@ -59,8 +60,7 @@ def _lines(report: ReportData, pictures: Sequence[tuple[str, str]]) -> Iterator[
     for title, address in pictures:
         yield ""
         yield f"![{title}]({address})"
-    rows = [(str(each.path), each.digest[:12]) for each in report.stores]
-    yield from _section("Stores", Table(("store", "digest"), rows, 2))
+    yield from _section("Stores", stores_table(report))
 
 
 def _regressions(report: ReportData) -> Iterator[str]:

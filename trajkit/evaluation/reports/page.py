@@ -21,6 +21,7 @@ from trajkit.evaluation.reports.text import (
     p_text,
     regression_table,
     said_of,
+    stores_table,
 )
 
 _MOST_OPEN = 10
@@ -78,7 +79,8 @@ def page(report: ReportData, drawn: Sequence[Drawn]) -> str:
             *_charts(drawn),
             *_regressions(report),
             *_unaliased(report),
-            *_stores(report),
+            "<h2>Stores</h2>",
+            _html(stores_table(report)),
         ]
     )
     specs = {f"chart-{each.name}": each.spec | _WIDE for each in drawn}
@@ -207,12 +209,6 @@ def _unaliased(report: ReportData) -> Iterator[str]:
     if found.n_aliased:
         yield _html(group_table(report, found.groups))
         yield _html(difference_table(found.comparisons))
-
-
-def _stores(report: ReportData) -> Iterator[str]:
-    yield "<h2>Stores</h2>"
-    rows = [(str(each.path), each.digest[:12]) for each in report.stores]
-    yield _html(Table(("store", "digest"), rows, 2))
 
 
 def _html(table: Table) -> str:

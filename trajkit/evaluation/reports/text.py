@@ -10,7 +10,7 @@ from trajkit.curation.statistics.chart import brief
 from trajkit.evaluation.estimates.compare import Comparison
 from trajkit.evaluation.estimates.estimate import SHARES, Estimate
 from trajkit.evaluation.groups import PROMPTS
-from trajkit.evaluation.reports.model import GroupResult, PerSuccess, Regression, ReportData
+from trajkit.evaluation.reports.model import GroupResult, Regression, ReportData
 
 HEADINGS = {
     "success": "success",
@@ -76,10 +76,8 @@ def interval(low: float | None, high: float | None, measure: str = "", *, signed
     return f"[{ends[0]}, {ends[1]}]"
 
 
-def estimate_cells(found: Estimate | None, measure: str) -> tuple[str, str]:
+def _estimate_cells(found: Estimate, measure: str) -> tuple[str, str]:
     """Return the cells `0.200 ± 0.065` and `[0.105, 0.348]`."""
-    if found is None:
-        return "-", "-"
     error = found.standard_error
     spread = "" if error is None else f" ± {number(error, measure, like=found.value)}"
     return f"{number(found.value, measure)}{spread}", interval(found.low, found.high, measure)
@@ -141,7 +139,7 @@ def measure_table(groups: Sequence[GroupResult], measure: str) -> Table:
     for group in groups:
         mine = [each for each in group.estimates if each.metric == measure]
         for found in [*(each for each in mine if each.task), *(each for each in mine if not each.task)]:
-            mean, bounds = estimate_cells(found, measure)
+            mean, bounds = _estimate_cells(found, measure)
             rows.append((group.name, found.task or ALL, f"{found.n:,}", mean, bounds))
     return Table(("variant", "task", "worlds", "mean ± s.e.", "interval"), rows, 2)
 
@@ -195,7 +193,7 @@ def per_success_table(groups: Sequence[GroupResult]) -> Table:
     rows = [
         (
             group.name,
-            _spent(each),
+            "cost (USD)" if each.of == "cost_usd" else each.of,
             f"{each.n_successes:,} of {each.n:,}",
             "no success" if each.value is None else number(each.value),
             interval(each.low, each.high) if each.value is not None and each.low is not None else "-",
@@ -204,10 +202,6 @@ def per_success_table(groups: Sequence[GroupResult]) -> Table:
         for each in group.per_success
     ]
     return Table(("variant", "what", "successes", "per success", "interval"), rows, 2)
-
-
-def _spent(each: PerSuccess) -> str:
-    return "cost (USD)" if each.of == "cost_usd" else each.of
 
 
 def learning_table(report: ReportData) -> Table:
@@ -235,6 +229,11 @@ def regression_table(regressions: Sequence[Regression]) -> Table:
         counted[key] = counted.get(key, 0) + 1
     rows = [(*key, f"{n:,}") for key, n in counted.items()]
     return Table(("variant", "against", "task", "worlds that got worse"), rows, 3)
+
+
+def stores_table(report: ReportData) -> Table:
+    """Return a row per store that was read."""
+    return Table(("store", "digest"), [(str(each.path), each.digest[:12]) for each in report.stores], 2)
 
 
 def said_of(report: ReportData) -> str:

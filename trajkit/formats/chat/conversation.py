@@ -108,10 +108,9 @@ def _parameters(tool: Any) -> Any:
 def _spelled(one: dict[str, Any]) -> dict[str, Any]:
     """Return a message with tool arguments as text, and without the weight, which is the step's."""
     plain = {name: value for name, value in one.items() if name not in ("weight", "loss_weight", "train")}
-    calls = one.get("tool_calls")
-    if not calls:
-        return plain
-    return {**plain, "tool_calls": [_spelled_call(call) for call in calls]}
+    if calls := one.get("tool_calls"):
+        plain["tool_calls"] = [_spelled_call(call) for call in calls]
+    return plain
 
 
 def _spelled_call(call: dict[str, Any]) -> dict[str, Any]:

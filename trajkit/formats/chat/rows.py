@@ -249,16 +249,13 @@ class ChatWriter:
 
 def _is_ordered(message: Message) -> bool:
     """Whether a row can keep the order of blocks: thoughts, then content, then calls; results at one end."""
+    blocks = [block for block in message.content if not isinstance(block, TextBlock) or block.text]
     ranks = [
         0 if isinstance(block, ThoughtBlock) else 2 if isinstance(block, ToolCallBlock) else 1
-        for block in message.content
-        if not isinstance(block, ToolResultBlock) and not (isinstance(block, TextBlock) and not block.text)
+        for block in blocks
+        if not isinstance(block, ToolResultBlock)
     ]
-    of_results = [
-        isinstance(block, ToolResultBlock)
-        for block in message.content
-        if not (isinstance(block, TextBlock) and not block.text)
-    ]
+    of_results = [isinstance(block, ToolResultBlock) for block in blocks]
     first = message.role != Role.ASSISTANT
     return ranks == sorted(ranks) and of_results == sorted(of_results, reverse=first)
 

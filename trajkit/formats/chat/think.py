@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from trajkit.formats.base import Example
 from trajkit.schema import Block, Message, TextBlock, ThoughtBlock
 
 _TAGS = re.compile(r"\A<think>\n(.*?)\n</think>\n\n(.*)\Z", re.DOTALL)
@@ -55,8 +54,3 @@ def with_thoughts(message: Message, thoughts: Thoughts) -> Message:
     else:
         rest.insert(0, TextBlock(text=think_text(thought)))
     return message.model_copy(update={"content": tuple(rest)})
-
-
-def n_thoughts(example: Example) -> int:
-    """Count the thoughts in the messages of an example."""
-    return sum(isinstance(block, ThoughtBlock) for message in example.messages for block in message.content)

@@ -34,11 +34,6 @@ class Turns(NamedTuple):
     cuts: tuple[Cut, ...]
     """One per step."""
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether each assistant message is the answer of a step, and each step has one."""
-        return self.cuts == plain_cuts(self.messages)
-
 
 def turns_of(episode: Episode) -> Turns:
     """Return the messages of an episode, each stored one once."""
@@ -111,11 +106,6 @@ def plain_cuts(messages: Sequence[Message]) -> tuple[Cut, ...]:
         else:
             n_new += 1
     return tuple(cuts)
-
-
-def cuts_value(turns: Turns) -> list[list[Any]] | None:
-    """Return the cuts as JSON; None if they are the default."""
-    return None if turns.is_plain else [[n_new, has_answer] for n_new, has_answer in turns.cuts]
 
 
 def read_cuts(value: Any, messages: Sequence[Message]) -> tuple[Cut, ...] | None:

@@ -222,7 +222,7 @@ class _Steps:
             self._seen.append("\n".join(texts))
 
     def _at(self, step: dict[str, Any], where: str) -> datetime | None:
-        at = _time(step.get("timestamp"), f"{where}.timestamp")
+        at = iso_time_at(step.get("timestamp"), f"{where}.timestamp")
         if at is not None:
             self._times.append(at)
         return at
@@ -244,7 +244,12 @@ def _texts(content: Sequence[dict[str, Any]]) -> list[str]:
     return [*results, *(block["text"] for block in content if block["type"] == "text")]
 
 
-def _time(text: Any, where: str) -> datetime | None:
+def iso_time_at(text: Any, where: str) -> datetime | None:
+    """Return a time; local time without an offset is taken for UTC.
+
+    Raises:
+        BadDocument: It is not a time.
+    """
     if text is None:
         return None
     try:

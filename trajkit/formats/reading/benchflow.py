@@ -8,12 +8,12 @@ prompts; the events lack the arguments of tools.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from trajkit.formats.chat.conversation import conversation_of, tools_of
 from trajkit.formats.chat.turns import steps_of, steps_of_calls
-from trajkit.formats.reading.atif import read_atif
+from trajkit.formats.reading.atif import iso_time_at, read_atif
 from trajkit.formats.reading.document import (
     BadDocument,
     Reading,
@@ -207,11 +207,4 @@ def _seconds(milliseconds: Any) -> float | None:
 
 
 def _time(text: Any) -> datetime | None:
-    """Read a time. BenchFlow writes local time without an offset, which is taken for UTC."""
-    if not isinstance(text, str):
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadDocument("not an ISO 8601 time", "started_at", shown(text)) from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
+    return iso_time_at(text, "started_at") if isinstance(text, str) else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trajkit.formats.profile import EPISODE_FIELDS
-from trajkit.formats.reading.atif import read_atif
+from trajkit.formats.reading.atif import read_atif, tags_of
 from trajkit.formats.reading.document import (
     BadDocument,
     Reading,
@@ -66,7 +66,7 @@ def read_trial(
         "ended_at": result.get("finished_at") or own["ended_at"],
         "metrics": {**own["metrics"], **metrics},
         "outcome": outcome_of(metrics, is_error=error_of(result) is not None),
-        "tags": {**own["tags"], **_tags(agent)},
+        "tags": {**own["tags"], **tags_of(agent)},
         "origin": {**(own["origin"] or {}), "harbor": _origin(result)},
         "steps": with_model(main.steps, model),
     }
@@ -144,11 +144,6 @@ def with_model(steps: Sequence[Transition], model: Any) -> tuple[Transition, ...
         step if step.model_name is not None else step.model_copy(update={"model_name": model})
         for step in steps
     )
-
-
-def _tags(agent: dict[str, Any]) -> dict[str, str]:
-    named = (("agent", "name"), ("agent_version", "version"))
-    return {tag: str(agent[name]) for tag, name in named if agent.get(name) is not None}
 
 
 def _origin(result: dict[str, Any]) -> dict[str, Any]:

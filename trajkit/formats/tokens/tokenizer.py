@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -95,31 +96,46 @@ def load_tokenizer(name: str) -> Tokenizer:
     return ChatTemplate(name)
 
 
-class CharacterEstimate:
+class _Counter(ABC):
+    """Counts a conversation by its texts."""
+
+    is_exact = False
+    has_marks = None
+
+    @abstractmethod
+    def count(self, text: str) -> int:
+        """Return the tokens of a text."""
+
+    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
+        """Count a conversation, with OpenAI's additions to each message."""
+        # OpenAI's cookbook on data preparation: 3 for each message, 1 for a name, 3 before the reply
+        at = 3 + (self.count(json.dumps(list(tools), ensure_ascii=False)) if tools else 0)
+        spans = []
+        for message in messages:
+            at += 3 + (1 + self.count(str(message["name"])) if message.get("name") else 0)
+            n_tokens = sum(map(self.count, _texts(message)))
+            if message.get("role") == "assistant":
+                spans.append((at, at + n_tokens))
+            at += n_tokens
+        return Rendered(at, tuple(spans), None)
+
+
+class CharacterEstimate(_Counter):
     """A token for every four characters: close for English prose, not for JSON and other languages."""
 
     name = ESTIMATE
-    is_exact = False
-    has_marks = None
 
     def count(self, text: str) -> int:
         """Return the tokens of a text, rounded up."""
         return math.ceil(len(text) / _CHARACTERS_PER_TOKEN)
 
-    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
-        """Count a conversation, with OpenAI's additions to each message."""
-        return _summed(messages, tools, self.count)
 
-
-class Tiktoken:
+class Tiktoken(_Counter):
     """One of OpenAI's encodings. An estimate, because the additions of a service to messages are not public.
 
     Args:
         encoding: Such as `o200k_base`.
     """
-
-    is_exact = False
-    has_marks = None
 
     def __init__(self, encoding: str) -> None:
         tiktoken = need("tiktoken", extra="tokens")
@@ -138,23 +154,6 @@ class Tiktoken:
     def count(self, text: str) -> int:
         """Return the tokens of a text; special tokens in it count as text."""
         return len(self._encoding.encode_ordinary(text))
-
-    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
-        """Count a conversation, with OpenAI's additions to each message."""
-        return _summed(messages, tools, self.count)
-
-
-def _summed(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, count: Any) -> Rendered:
-    # OpenAI's cookbook on data preparation: 3 for each message, 1 for a name, 3 before the reply
-    at = 3 + (count(json.dumps(list(tools), ensure_ascii=False)) if tools else 0)
-    spans = []
-    for message in messages:
-        at += 3 + (1 + count(str(message["name"])) if message.get("name") else 0)
-        n_tokens = sum(count(text) for text in _texts(message))
-        if message.get("role") == "assistant":
-            spans.append((at, at + n_tokens))
-        at += n_tokens
-    return Rendered(at, tuple(spans), None)
 
 
 def _texts(message: Mapping[str, Any]) -> list[str]:

@@ -10,17 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trajkit._core.memo import n_characters
-from trajkit.formats.chat.openai_rules import FUNCTION_NAME, MESSAGE_KEYS, ROW_KEYS, SPECIAL_TOKEN, slips
+from trajkit.formats.chat.openai_rules import FUNCTION_NAME, MESSAGE_KEYS, ROW_KEYS, SPECIAL_TOKEN
 from trajkit.formats.validation.finding import Flaw, Severity, shown, wrong_type
 from trajkit.formats.validation.target import Target
 
 UNDECLARED = "call of a tool that the row does not declare"
 """The kind of flaw that `trajkit convert --tools` repairs."""
-_PARTNERS = {
-    "tool result without its call": "put it right after the message with the call, once",
-    "two tool calls with one id": "give each an id of its own",
-    "tool call without its result": "add the tool message that answers it",
-}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_IMAGE_BYTES = 10_000_000
 _IMAGE_TYPES = ("image/jpeg", "image/png", "image/webp")
@@ -30,8 +25,9 @@ _DATA_URL = re.compile(r"data:(?P<type>[^;,]+)(?P<is_base64>;base64)?,(?P<data>.
 def row_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
     """Yield the flaws for which a row of supervised fine-tuning is refused, in the order of the row."""
     yield from key_flaws(row, ROW_KEYS | ({"weight"} if target.has_row_weights else set()), target)
-    if target.has_row_weights and "weight" in row:
-        yield from _row_weight_flaws(row["weight"])
+    weight = row.get("weight", 1) if target.has_row_weights else 1
+    if isinstance(weight, bool) or not isinstance(weight, int | float):
+        yield wrong_type("$.weight", "a number", weight)
     messages = row.get("messages")
     if not isinstance(messages, list):
         yield wrong_type("$.messages", "a list of messages", messages)
@@ -143,11 +139,6 @@ def _weight_flaws(message: dict[str, Any], where: str, target: Target) -> Iterat
         yield Flaw("weight is ignored", at, hint, shown(weight), severity)
 
 
-def _row_weight_flaws(weight: Any) -> Iterator[Flaw]:
-    if isinstance(weight, bool) or not isinstance(weight, int | float):
-        yield wrong_type("$.weight", "a number", weight)
-
-
 def _call_flaws(calls: Any, path: str, target: Target) -> Iterator[Flaw]:
     if not isinstance(calls, list):
         yield wrong_type(path, "a list of tool calls", calls)
@@ -242,10 +233,33 @@ def _order_flaws(messages: Sequence[dict[str, Any]], path: str, target: Target) 
 
 
 def _pairing_flaws(messages: Sequence[dict[str, Any]], path: str) -> Iterator[Flaw]:
-    for slip in slips(messages):
-        where = f"{path}[{slip.message}]"
-        at = f"{where}.tool_call_id" if slip.call is None else f"{where}.tool_calls[{slip.call}].id"
-        yield Flaw(slip.kind, at, _PARTNERS[slip.kind], shown(slip.call_id))
+    """Check that every call, except in a final answer, is followed at once by its result, and vice versa.
+
+    Services refuse such rows. Calls and results without a readable id are ignored.
+    """
+    waiting: dict[str, Flaw] = {}
+    for position, message in enumerate(messages):
+        where = f"{path}[{position}]"
+        if message.get("role") == "tool":
+            call_id = message.get("tool_call_id")
+            if isinstance(call_id, str) and call_id and waiting.pop(call_id, None) is None:
+                hint = "put it right after the message with the call, once"
+                yield Flaw("tool result without its call", f"{where}.tool_call_id", hint, shown(call_id))
+            continue
+        yield from waiting.values()
+        waiting = {}
+        calls = message.get("tool_calls")
+        for index, call in enumerate(calls if isinstance(calls, list) else ()):
+            call_id = call.get("id") if isinstance(call, dict) else None
+            if not isinstance(call_id, str) or not call_id:
+                continue
+            at = f"{where}.tool_calls[{index}].id"
+            if call_id in waiting:
+                yield Flaw("two tool calls with one id", at, "give each an id of its own", shown(call_id))
+            hint = "add the tool message that answers it"
+            waiting[call_id] = Flaw("tool call without its result", at, hint, shown(call_id))
+    if messages and messages[-1].get("role") == "tool":
+        yield from waiting.values()
 
 
 def _calls(message: dict[str, Any]) -> Iterator[dict[str, Any]]:

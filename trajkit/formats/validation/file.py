@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -20,8 +21,7 @@ from trajkit.formats.validation.chat_rules import n_images
 from trajkit.formats.validation.finding import Finding, Flaw, Severity, shown
 from trajkit.formats.validation.lines import BOM, Line, has_bom, read_lines
 from trajkit.formats.validation.loss import LossCount, LossReport, LossSums
-from trajkit.formats.validation.repair import repaired
-from trajkit.formats.validation.shape import flaws_of, shape_of
+from trajkit.formats.validation.shape import flaws_of, repaired, shape_of
 from trajkit.formats.validation.target import Bom, Shape, Target, target_named
 from trajkit.schema import Model
 
@@ -143,17 +143,18 @@ class Task(NamedTuple):
     n: int
 
 
-class Checked(NamedTuple):
-    """What is found in some lines of a file."""
+@dataclass
+class Checked:
+    """What is found in some lines of a file; its memory is bounded, whatever the file's size."""
 
-    shape: Shape | None
-    counts: Counter[str]
-    severities: Counter[Severity]
-    findings: list[Finding]
-    n_rows: int
-    n_image_rows: int
-    n_weighted: int
-    loss: LossSums | None
+    shape: Shape | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    severities: Counter[Severity] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    n_rows: int = 0
+    n_image_rows: int = 0
+    n_weighted: int = 0
+    loss: LossSums | None = None
 
 
 def check_shard(task: Task) -> Checked:
@@ -165,12 +166,12 @@ def check_shard(task: Task) -> Checked:
     def is_mine(number: int) -> bool:
         return number % task.n == task.number
 
-    for each in read_lines(path, lambda number: is_mine(number) or check.shape is None):
+    for each in read_lines(path, lambda number: is_mine(number) or check.found.shape is None):
         if is_mine(each.number):
             check.look_at(each, None)
         else:
             check.learn_shape(each)
-    return check.checked
+    return check.found
 
 
 @contextlib.contextmanager
@@ -201,16 +202,13 @@ def _written(row: dict[str, Any]) -> bytes:
 
 
 class _Check:
-    """Findings and counts so far; their memory is bounded, whatever the file's size."""
+    """Checks one line after another."""
 
     def __init__(self, path: Path, target: Target, loss: LossCount | None) -> None:
         self._path, self._target, self._loss = path, target, loss
-        self.shape: Shape | None = None
-        self._counts: Counter[str] = Counter()
-        self._severities: Counter[Severity] = Counter()
-        self._findings: list[Finding] = []
+        self.found = Checked(loss=None if loss is None else loss.sums)
+        """Findings and counts so far."""
         self._repairs: Counter[str] = Counter()
-        self._n_rows = self._n_image_rows = self._n_weighted = 0
         self.n_read = 0
         self.n_bytes = path.stat().st_size
 
@@ -247,42 +245,29 @@ class _Check:
                 None, Flaw("the suffix has a dot", "", f"{self._target.name} takes none", shown(suffix))
             )
 
-    @property
-    def checked(self) -> Checked:
-        """The findings and counts, for `take` of another."""
-        return Checked(
-            self.shape,
-            self._counts,
-            self._severities,
-            self._findings,
-            self._n_rows,
-            self._n_image_rows,
-            self._n_weighted,
-            None if self._loss is None else self._loss.counted,
-        )
-
     def take(self, other: Checked) -> None:
         """Add the findings and counts of other lines."""
-        self.shape = self.shape or other.shape
-        self._counts.update(other.counts)
-        self._severities.update(other.severities)
-        found = sorted((*self._findings, *other.findings), key=lambda each: each.line or 0)
+        mine = self.found
+        mine.shape = mine.shape or other.shape
+        mine.counts.update(other.counts)
+        mine.severities.update(other.severities)
+        found = sorted((*mine.findings, *other.findings), key=lambda each: each.line or 0)
         shown: Counter[str] = Counter()
-        self._findings = []
+        mine.findings = []
         for finding in found:
             shown[finding.kind] += 1
             if shown[finding.kind] <= MOST_SHOWN:
-                self._findings.append(finding)
-        self._n_rows += other.n_rows
-        self._n_image_rows += other.n_image_rows
-        self._n_weighted += other.n_weighted
+                mine.findings.append(finding)
+        mine.n_rows += other.n_rows
+        mine.n_image_rows += other.n_image_rows
+        mine.n_weighted += other.n_weighted
         if self._loss is not None and other.loss is not None:
             self._loss.take(other.loss)
 
     def learn_shape(self, line: Line) -> None:
         """Take the kind of the rows from a line that is not checked here."""
         if line.row is not None:
-            self.shape = self.shape or shape_of(line.row, self._target)
+            self.found.shape = self.found.shape or shape_of(line.row, self._target)
 
     def look_at(self, line: Line, copy: BinaryIO | None) -> None:
         """Check a line, and write it to the copy, repaired."""
@@ -290,7 +275,7 @@ class _Check:
         if line.is_blank and copy is not None:
             self._repairs["blank line taken out"] += 1
             return
-        self._n_rows += not line.is_blank
+        self.found.n_rows += not line.is_blank
         for flaw in line.flaws:
             self._add(line.number, flaw)
         if line.row is None:
@@ -300,15 +285,15 @@ class _Check:
         shape = shape_of(line.row, self._target)
         row = line.row if copy is None else repaired(line.row, shape, self._target, self._repairs)
         self._look_at_row(row, shape, line.number)
-        self.shape = self.shape or shape
+        self.found.shape = self.found.shape or shape
         self._look_at_images(row, line.number)
-        self._n_weighted += "weight" in row
+        self.found.n_weighted += "weight" in row
         if copy is not None:
             copy.write(_written(row))
 
     def _look_at_row(self, row: dict[str, Any], shape: Shape | None, number: int) -> None:
         is_good = shape is not None
-        for flaw in flaws_of(row, self._target, self.shape):
+        for flaw in flaws_of(row, self._target, self.found.shape):
             self._add(number, flaw)
             is_good = is_good and flaw.severity != Severity.ERROR
         # what a start teaches is known when it is played
@@ -318,7 +303,7 @@ class _Check:
 
     def _look_at_images(self, row: dict[str, Any], number: int) -> None:
         found = n_images(row.get("messages"))
-        self._n_image_rows += found > 0
+        self.found.n_image_rows += found > 0
         most = self._target.max_images
         if most is not None and found > most:
             hint = f"{self._target.name} takes {most} in a row"
@@ -326,51 +311,40 @@ class _Check:
 
     def look_back(self) -> None:
         """Check what needs counts of all lines."""
-        target = self._target
-        if self._n_rows < target.min_rows:
+        target, n_rows, n_weighted = self._target, self.found.n_rows, self.found.n_weighted
+        if n_rows < target.min_rows:
             hint = f"{target.name} wants at least {target.min_rows}"
-            self._add(None, Flaw("too few rows", "", hint, f"{self._n_rows} rows"))
-        if target.max_rows is not None and self._n_rows > target.max_rows:
-            self._add(
-                None,
-                Flaw("too many rows", "", f"{target.name} takes {target.max_rows:,}", f"{self._n_rows:,}"),
-            )
-        if target.max_image_rows is not None and self._n_image_rows > target.max_image_rows:
+            self._add(None, Flaw("too few rows", "", hint, f"{n_rows} rows"))
+        if target.max_rows is not None and n_rows > target.max_rows:
+            hint = f"{target.name} takes {target.max_rows:,}"
+            self._add(None, Flaw("too many rows", "", hint, f"{n_rows:,}"))
+        if target.max_image_rows is not None and self.found.n_image_rows > target.max_image_rows:
             hint = f"{target.name} takes {target.max_image_rows:,} rows with images"
-            self._add(None, Flaw("too many rows with images", "", hint, f"{self._n_image_rows:,}"))
-        if target.has_row_weights and 0 < self._n_weighted < self._n_rows:
+            self._add(None, Flaw("too many rows with images", "", hint, f"{self.found.n_image_rows:,}"))
+        if target.has_row_weights and 0 < n_weighted < n_rows:
             hint = "give every row a weight, or none"
-            self._add(
-                None, Flaw("some rows have a weight", "", hint, f"{self._n_weighted:,} of {self._n_rows:,}")
-            )
+            self._add(None, Flaw("some rows have a weight", "", hint, f"{n_weighted:,} of {n_rows:,}"))
 
     def _add(self, number: int | None, flaw: Flaw) -> None:
-        self._counts[flaw.kind] += 1
-        self._severities[flaw.severity] += 1
-        if self._counts[flaw.kind] <= MOST_SHOWN:
-            self._findings.append(
-                Finding(
-                    line=number,
-                    path=flaw.path,
-                    kind=flaw.kind,
-                    value=flaw.value,
-                    hint=flaw.hint,
-                    severity=flaw.severity,
-                )
-            )
+        found = self.found
+        found.counts[flaw.kind] += 1
+        found.severities[flaw.severity] += 1
+        if found.counts[flaw.kind] <= MOST_SHOWN:
+            found.findings.append(Finding(line=number, **flaw._asdict()))
 
     def result(self, repaired_path: Path | None) -> Validation:
         """Return the findings and counts."""
+        found = self.found
         return Validation(
             path=self._path,
             target=self._target.name,
-            shape=self.shape and self.shape.value,
-            n_rows=self._n_rows,
+            shape=found.shape and found.shape.value,
+            n_rows=found.n_rows,
             n_bytes=self.n_bytes,
-            n_errors=self._severities[Severity.ERROR],
-            n_warnings=self._severities[Severity.WARNING],
-            counts=dict(self._counts.most_common()),
-            findings=tuple(self._findings),
+            n_errors=found.severities[Severity.ERROR],
+            n_warnings=found.severities[Severity.WARNING],
+            counts=dict(found.counts.most_common()),
+            findings=tuple(found.findings),
             repairs=dict(sorted(self._repairs.items())),
             repaired_path=repaired_path,
             loss=self._loss and self._loss.report(),

@@ -54,11 +54,7 @@ def has_bom(path: Path) -> bool:
     return start == BOM
 
 
-def _all(number: int) -> bool:
-    return True
-
-
-def read_lines(path: Path, is_wanted: Callable[[int], bool] = _all) -> Iterator[Line]:
+def read_lines(path: Path, is_wanted: Callable[[int], bool] = lambda number: True) -> Iterator[Line]:
     """Yield the lines of a JSONL file, or the rows of a Parquet file as lines.
 
     Args:

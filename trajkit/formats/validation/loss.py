@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from trajkit._core.output.console import Cell, count, table_text
@@ -72,13 +73,14 @@ class LossReport(Model):
         )
 
 
-class LossSums(NamedTuple):
+@dataclass
+class LossSums:
     """The counts of some rows of a file."""
 
-    lengths: Counter[int]
-    sums: Counter[str]
-    shape: Shape | None
-    can_tell_ends: bool
+    lengths: Counter[int] = field(default_factory=Counter)
+    sums: Counter[str] = field(default_factory=Counter)
+    shape: Shape | None = None
+    can_tell_ends: bool = True
 
 
 class LossCount:
@@ -91,29 +93,28 @@ class LossCount:
 
     def __init__(self, tokenizer: Tokenizer, max_length: int | None) -> None:
         self._tokenizer, self._max_length = tokenizer, max_length
-        self._lengths: Counter[int] = Counter()
-        self._sums: Counter[str] = Counter()
-        self._shape: Shape | None = None
-        self._can_tell_ends = True
+        self.sums = LossSums()
+        """The counts so far."""
 
     def add(self, row: Mapping[str, Any], shape: Shape) -> Iterator[Flaw]:
         """Count a row without an error, and yield flaws of its loss."""
-        self._shape = shape
+        mine = self.sums
+        mine.shape = shape
         try:
             found = row_tokens(row, shape, self._tokenizer, self._max_length)
         except Unwritable as error:
             yield Flaw("the row cannot be written", "$", error.hint or "choose another template", str(error))
             return
-        self._lengths[found.n_tokens] += 1
-        self._sums.update(n_tokens=found.n_tokens, n_learned=found.n_learned, n_kept=found.n_learned_kept)
+        mine.lengths[found.n_tokens] += 1
+        mine.sums.update(n_tokens=found.n_tokens, n_learned=found.n_learned, n_kept=found.n_learned_kept)
         limit = self._max_length
-        self._sums["n_within"] += found.n_tokens if limit is None else min(found.n_tokens, limit)
-        self._can_tell_ends = self._can_tell_ends and found.ends_learned is not None
+        mine.sums["n_within"] += found.n_tokens if limit is None else min(found.n_tokens, limit)
+        mine.can_tell_ends = mine.can_tell_ends and found.ends_learned is not None
         if found.n_learned == 0:
-            self._sums["n_without_loss"] += 1
+            mine.sums["n_without_loss"] += 1
             yield Flaw("no token is learned", "$", "leave the row out", f"{found.n_tokens:,} tokens")
         elif found.ends_learned is False:
-            self._sums["n_endless"] += 1
+            mine.sums["n_endless"] += 1
             hint = "the template must write the end of the turn inside the generation mark"
             yield Flaw("the end of the answer is not learned", "$", hint, severity=Severity.WARNING)
         yield from self._cut(found.n_tokens, found.n_learned, found.n_learned_kept)
@@ -122,59 +123,51 @@ class LossCount:
         limit = self._max_length
         if limit is None or n_tokens <= limit:
             return
-        self._sums["n_cut"] += 1
+        sums = self.sums.sums
+        sums["n_cut"] += 1
         if n_kept == n_learned:
             return
-        self._sums["n_answers_cut"] += 1
-        self._sums["n_answers_gone"] += n_kept == 0 < n_learned
+        sums["n_answers_cut"] += 1
+        sums["n_answers_gone"] += n_kept == 0 < n_learned
         what = "the answer is cut off whole" if n_kept == 0 else "the answer is cut off"
         hint = f"convert with --max-length {limit} --overlong trim-history, or allow longer rows"
         yield Flaw(
             what, "$", hint, f"{n_tokens:,} tokens, {n_learned - n_kept:,} of the answer beyond {limit:,}"
         )
 
-    @property
-    def counted(self) -> LossSums:
-        """The counts, for `take` of another."""
-        return LossSums(self._lengths, self._sums, self._shape, self._can_tell_ends)
-
     def take(self, other: LossSums) -> None:
         """Add the counts of other rows of the file."""
-        self._lengths.update(other.lengths)
-        self._sums.update(other.sums)
-        self._shape = self._shape or other.shape
-        self._can_tell_ends = self._can_tell_ends and other.can_tell_ends
+        mine = self.sums
+        mine.lengths.update(other.lengths)
+        mine.sums.update(other.sums)
+        mine.shape = mine.shape or other.shape
+        mine.can_tell_ends = mine.can_tell_ends and other.can_tell_ends
 
     def report(self) -> LossReport:
         """Return the counts."""
-        n_rows = self._lengths.total()
+        mine = self.sums
+        n_rows = mine.lengths.total()
+        names = ("n_tokens", "n_within", "n_learned", "n_kept", "n_without_loss", "n_cut")
         return LossReport(
             tokenizer=self._tokenizer.name,
             is_exact=self._tokenizer.is_exact,
             max_length=self._max_length,
             n_rows=n_rows,
-            n_tokens=self._sums["n_tokens"],
-            n_within=self._sums["n_within"],
-            n_learned=self._sums["n_learned"],
-            n_kept=self._sums["n_kept"],
-            quantiles=_quantiles(self._lengths),
-            n_without_loss=self._sums["n_without_loss"],
-            n_cut=self._sums["n_cut"],
-            n_answers_cut=self._sums["n_answers_cut"],
-            n_answers_gone=self._sums["n_answers_gone"],
-            n_endless=self._sums["n_endless"] if self._can_tell_ends and n_rows else None,
+            **{name: mine.sums[name] for name in (*names, "n_answers_cut", "n_answers_gone")},
+            quantiles=_quantiles(mine.lengths),
+            n_endless=mine.sums["n_endless"] if mine.can_tell_ends and n_rows else None,
             notes=tuple(self._notes()),
         )
 
     def _notes(self) -> Iterator[str]:
         if not self._tokenizer.is_exact:
             yield "an estimate: what a service adds to messages and tools is not public"
-        if self._shape == Shape.CHAT and self._tokenizer.has_marks is False:
+        if self.sums.shape == Shape.CHAT and self._tokenizer.has_marks is False:
             yield (
                 "the chat template has no generation marks: TRL learns every token of such rows, and refuses"
                 " assistant_only_loss; rows of prompt and completion teach the answer alone"
             )
-        elif self._shape == Shape.CHAT and self._tokenizer.has_marks:
+        elif self.sums.shape == Shape.CHAT and self._tokenizer.has_marks:
             yield "TRL learns every token of such rows unless assistant_only_loss=True, which is counted here"
 
 

@@ -1,4 +1,4 @@
-"""Determine the kind of a row by its keys, and check rows that are not conversations.
+"""Determine the kind of a row by its keys, check rows that are not conversations, and repair rows.
 
 The pitfalls are TRL 1.16's, each observed: a completion of several turns teaches the user's messages in it; a
 prompt that ends with a space merges with the completion; a row without an answer is dropped silently.
@@ -6,6 +6,8 @@ prompt that ends with a space merges with the completion; a row without an answe
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,7 +26,7 @@ from trajkit.formats.validation.finding import Flaw, Severity, kind_of, shown, w
 from trajkit.formats.validation.target import Shape, Target
 
 _IGNORED = -100
-PREFERENCE_KEYS = frozenset({"input", "preferred_output", "non_preferred_output"})
+_PREFERENCE_KEYS = frozenset({"input", "preferred_output", "non_preferred_output"})
 _ANSWERS = ("preferred_output", "non_preferred_output")
 
 
@@ -163,7 +165,7 @@ def token_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
 
 def preference_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
     """Yield the flaws for which a row of preference tuning is refused."""
-    yield from key_flaws(row, PREFERENCE_KEYS, target)
+    yield from key_flaws(row, _PREFERENCE_KEYS, target)
     given = row.get("input")
     if not isinstance(given, dict):
         yield wrong_type("$.input", 'an object with "messages"', given)
@@ -221,7 +223,7 @@ def _answer_flaws(answer: Any, path: str, tools: Any, target: Target) -> Iterato
 
 _KEYS: Mapping[Shape, frozenset[str]] = {
     Shape.CHAT: frozenset({"messages"}),
-    Shape.PREFERENCE: frozenset({"input", "preferred_output", "non_preferred_output"}),
+    Shape.PREFERENCE: _PREFERENCE_KEYS,
     Shape.JUDGED: frozenset({"prompt", "completion", "label"}),
     Shape.COMPLETION: frozenset({"prompt", "completion"}),
     Shape.CHOSEN: frozenset({"chosen", "rejected"}),
@@ -281,3 +283,78 @@ def flaws_of(row: Mapping[str, Any], target: Target, of_file: Shape | None) -> I
     if shape == Shape.TEXT and len(row.keys() & {"messages", "prompt"}) > 0:
         yield Flaw("a row of two kinds", "$", "text, or messages: not both", shown(sorted(row)))
     yield from _RULES[shape](dict(row), target)
+
+
+def repaired(row: dict[str, Any], shape: Shape | None, target: Target, done: Counter[str]) -> dict[str, Any]:
+    """Return the row with safe repairs.
+
+    Args:
+        row: Changed in place.
+        shape: Its kind; a row of unknown kind (None) is not changed.
+        target: The target of the file.
+        done: Counts the repairs.
+    """
+    known = {
+        Shape.CHAT: ROW_KEYS | ({"weight"} if target.has_row_weights else set()),
+        Shape.PREFERENCE: _PREFERENCE_KEYS,
+    }
+    if shape in known and not target.takes_extra_keys:
+        for key in sorted(row.keys() - known[shape]):
+            del row[key]
+            done[f"extra key {key!r} taken out"] += 1
+    for message in _messages(row):
+        _repair_weight(message, done)
+        if message.get("tool_calls") == []:
+            del message["tool_calls"]
+            done["empty tool_calls taken out"] += 1
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, dict) and isinstance(call.get("function"), dict):
+                _repair_arguments(call["function"], target, done)
+    return row
+
+
+def _messages(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield all messages of a row, in whichever keys its kind has them."""
+    if isinstance(value, dict):
+        for name in (
+            "messages",
+            "input",
+            "preferred_output",
+            "non_preferred_output",
+            "prompt",
+            "completion",
+            "chosen",
+            "rejected",
+        ):
+            found = value.get(name)
+            if isinstance(found, list):
+                yield from (item for item in found if isinstance(item, dict))
+            elif name == "input":
+                yield from _messages(found)
+
+
+def _repair_weight(message: dict[str, Any], done: Counter[str]) -> None:
+    if "weight" not in message:
+        return
+    if message.get("role") != "assistant":
+        del message["weight"]
+        done["weight of another than the assistant taken out"] += 1
+    elif message["weight"] in (0, 1) and type(message["weight"]) is not int:
+        message["weight"] = int(message["weight"])
+        done["weight written as 0 or 1"] += 1
+
+
+def _repair_arguments(function: dict[str, Any], target: Target, done: Counter[str]) -> None:
+    arguments = function.get("arguments")
+    if target.arguments == "text" and isinstance(arguments, dict):
+        function["arguments"] = json.dumps(arguments, ensure_ascii=False)
+        done["arguments written as a text"] += 1
+    elif target.arguments == "object" and isinstance(arguments, str):
+        try:
+            found = json.loads(arguments)
+        except ValueError:
+            return
+        if isinstance(found, dict):
+            function["arguments"] = found
+            done["arguments written as an object"] += 1

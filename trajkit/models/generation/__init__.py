@@ -1,3 +1,3 @@
 """Language models of this machine: what is asked, what they answer, many at once."""
 
-__all__ = ["ask", "generate", "located", "model", "old_names", "row", "weights"]
+__all__ = ["ask", "generate", "located", "model", "row", "weights"]

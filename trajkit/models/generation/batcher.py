@@ -9,13 +9,13 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from trajkit.errors import ServiceError
 from trajkit.models.generation.ask import Ask, Said
-from trajkit.models.generation.batch import Batch
-from trajkit.models.generation.generate import SIDE_BY_SIDE, by_voice
+from trajkit.models.generation.generate import SIDE_BY_SIDE, Batch, by_voice
 from trajkit.models.generation.model import LocalModel
 from trajkit.models.generation.row import Row, failed
 
@@ -37,24 +37,8 @@ class _Waiting(NamedTuple):
     on_text: Callable[[str], None] | None
 
 
-class _News(NamedTuple):
-    """A result or a partial text for a waiting coroutine, delivered in its own loop."""
-
-    future: asyncio.Future[Said]
-    said: Said | None = None
-    error: Exception | None = None
-    text: str | None = None
-    on_text: Callable[[str], None] | None = None
-
-    def tell(self) -> None:
-        if self.future.done():  # the coroutine was cancelled
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        elif self.said is not None:
-            self.future.set_result(self.said)
-        elif self.on_text is not None and self.text is not None:
-            self.on_text(self.text)
+_News = tuple[_Waiting, Callable[[], None]]
+"""Who waits, and what tells the result or a partial text in the loop of who waits."""
 
 
 class Batcher:
@@ -123,7 +107,7 @@ class Batcher:
         try:
             row = Row(self.model.voice(waiting.ask.model), waiting.ask, is_heard=waiting.on_text is not None)
         except BaseException as error:  # noqa: BLE001 - any failure ends this request only
-            self._tell([(waiting, _News(waiting.future, error=failed(error)))])
+            self._tell([(waiting, _failure(waiting, failed(error)))])
             return
         self._asked.put((waiting, row))
         if self.fault is not None:
@@ -147,7 +131,7 @@ class Batcher:
         with contextlib.suppress(queue.Empty):
             while True:
                 waiting += [each for each, _ in filter(None, [self._asked.get_nowait()])]
-        self._tell([(each, _News(each.future, error=ServiceError(why))) for each in waiting])
+        self._tell([(each, _failure(each, ServiceError(why))) for each in waiting])
 
     def _gather(self) -> bool:
         """Take requests from the queue, and wait for one when idle. Returns False when all work is done.
@@ -202,7 +186,7 @@ class Batcher:
                 self._batches += [Batch([row]) for row in batch.rows]
             else:
                 lost = failed(error)
-                self._tell([(each, _News(each.future, error=lost)) for each in self._gone(batch.rows)])
+                self._tell([(each, _failure(each, lost)) for each in self._gone(batch.rows)])
             batch.rows = []
             return
         self._n_answered += len(over)
@@ -213,27 +197,33 @@ class Batcher:
     def _gone(self, rows: Sequence[Row]) -> list[_Waiting]:
         return [self._of_row.pop(row) for row in rows]
 
-    def _tell(self, news: Sequence[tuple[_Waiting, _News]]) -> None:
+    def _tell(self, news: Sequence[_News]) -> None:
         """Wake each loop once for all its news."""
         by_loop: dict[asyncio.AbstractEventLoop, list[_News]] = {}
-        for waiting, new in news:
-            by_loop.setdefault(waiting.loop, []).append(new)
+        for waiting, tell in news:
+            by_loop.setdefault(waiting.loop, []).append((waiting, tell))
         for loop, told in by_loop.items():
             with contextlib.suppress(RuntimeError):  # the loop is closed, so no coroutine waits in it
                 loop.call_soon_threadsafe(_tell_all, told)
 
 
-def _news(waiting: _Waiting, row: Row) -> _News:
-    """Return the text or the answer of a row, or its error."""
+def _failure(waiting: _Waiting, error: Exception) -> Callable[[], None]:
+    return partial(waiting.future.set_exception, error)
+
+
+def _news(waiting: _Waiting, row: Row) -> Callable[[], None]:
+    """Return what tells the text or the answer of a row, or its error."""
     try:
         if row.is_over:
-            return _News(waiting.future, said=row.answer())
-        return _News(waiting.future, text=row.sure_text, on_text=waiting.on_text)
+            return partial(waiting.future.set_result, row.answer())
+        assert waiting.on_text is not None  # only then a row that is not over is told
+        return partial(waiting.on_text, row.sure_text)
     except BaseException as error:  # noqa: BLE001 - any failure ends this row only
         row.end()
-        return _News(waiting.future, error=failed(error))
+        return _failure(waiting, failed(error))
 
 
 def _tell_all(news: Sequence[_News]) -> None:
-    for new in news:
-        new.tell()
+    for waiting, tell in news:
+        if not waiting.future.done():  # else the coroutine was cancelled
+            tell()

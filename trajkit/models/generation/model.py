@@ -152,14 +152,15 @@ class LocalModel:
         if name in adapters:
             raise RequestError(f"two models are called {name!r}", hint="give one of them another name")
         network = load_base(base, device or default_device())
-        template = _template(base)
+        template = open_template(base)
         version = fingerprint(base)
         voices = {name: Voice(name, template, network, version=version)}
         is_small = voices[name].is_small
         if not is_small:
             talk(f"note: {name} runs on trajkit's own engine: {_LIMITS}")
         if adapters and not is_small:
-            network = _all_adapters(network, adapters)
+            for place, (called, folder) in enumerate(adapters.items()):  # without merging them
+                network = with_adapter(network, folder, _ADAPTER.format(place), said=called)
             voices = {name: Voice(name, template, network, "", version=version)}
         for place, (called, folder) in enumerate(adapters.items()):
             own = _template_of_adapter(folder, base, template)
@@ -229,14 +230,12 @@ class LocalModel:
         self._voices.clear()
 
 
-def _all_adapters(network: Any, adapters: Mapping[str, str]) -> Any:
-    """Add all adapters to a model, without merging them."""
-    for place, (called, folder) in enumerate(adapters.items()):
-        network = with_adapter(network, folder, _ADAPTER.format(place), said=called)
-    return network
+def open_template(name: str) -> ChatTemplate:
+    """Open the tokenizer of a model, which must have a chat template.
 
-
-def _template(name: str) -> ChatTemplate:
+    Raises:
+        RequestError: It has none.
+    """
     template = ChatTemplate(name)
     if template.has_marks is None:
         raise RequestError(
@@ -249,7 +248,7 @@ def _template_of_adapter(folder: str, base: str, template: ChatTemplate) -> Chat
     """Return the template of an adapter's own tokenizer, otherwise that of its base."""
     path = Path(folder)
     has_own = path.is_dir() and (path / "tokenizer_config.json").is_file()
-    return _template(folder) if has_own else template
+    return open_template(folder) if has_own else template
 
 
 def _stops_of(network: Any) -> frozenset[int]:

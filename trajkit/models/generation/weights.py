@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import warnings
 from collections.abc import Iterator
 from pickle import UnpicklingError
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 from trajkit._core.lazy import need
 from trajkit._core.samples import pretrained
 from trajkit.errors import RequestError
-from trajkit.models.generation.old_names import old_names
 
 SMALL = 50_000_000
 """Number of parameters up to which each adapter is merged into its own copy of the base, for speed."""
@@ -40,8 +40,7 @@ def load_base(name: str, device: str) -> Any:
         with quiet():
             model = pretrained(transformers.AutoModelForCausalLM, name, dtype=dtype)
     except (OSError, ValueError) as error:
-        hint = "a folder with config.json, or an id"
-        raise RequestError(f"no model in {name}: {_first_line(error)}", hint=hint) from error
+        raise no_model(name, error) from error
     try:
         return model.to(device).eval()
     except (RuntimeError, AssertionError) as error:
@@ -98,6 +97,13 @@ def with_adapter(model: Any, folder: str, name: str, *, said: str, is_trained: b
         ) from error
 
 
+def no_model(name: str, error: Exception) -> RequestError:
+    """Return the error for a name that is no model's."""
+    return RequestError(
+        f"no model in {name}: {_first_line(error)}", hint="a folder with config.json, or an id"
+    )
+
+
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
@@ -116,3 +122,11 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(level)
         if has_bars:
             logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def old_names() -> Iterator[None]:
+    """Suppress the warnings in the block; users of trajkit cannot act on them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"`\w*gradient_checkpointing\w*`", FutureWarning)
+        yield

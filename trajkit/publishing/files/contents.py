@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -14,8 +15,7 @@ from trajkit.errors import DataError, RequestError, StoreError
 from trajkit.publishing.files.conversations import (
     MESSAGES,
     SFT,
-    Conversations,
-    Rows,
+    SplitRows,
     make_rows,
     message_fields,
     write_conversations,
@@ -24,8 +24,6 @@ from trajkit.publishing.files.restore import restore
 from trajkit.publishing.files.shards import Shard
 from trajkit.publishing.files.tables import shared_metrics, write_tables
 from trajkit.publishing.record import RECORD, Moved, PublishedFile, PublishedStore, Record, record_text
-from trajkit.schema import Model
-from trajkit.schema.base import Count, Name
 from trajkit.store.dataset import Dataset
 from trajkit.store.reader import Store
 
@@ -36,27 +34,6 @@ MOST_TRACES = 10_000
 
 OnProgress = Callable[[str, int, int | None], None]
 """Called with the current phase, the amount done, and the total amount (None when unknown)."""
-
-
-class SplitRows(Model):
-    """The training rows of one split, and the steps that became none."""
-
-    split: Name
-    """Name of the split."""
-    n_rows: Count
-    """Rows of the configuration `sft`."""
-    n_moved: Count
-    """Rows that are too wide for the viewer, in separate files."""
-    format: str | None = None
-    """Format of the rows, as `trajkit convert` names it; None where there is no row."""
-    n_learned: Count
-    """Steps whose completions the rows train."""
-    left: dict[str, int] = {}
-    """Number of steps that are in no row, by reason."""
-    losses: dict[str, int] = {}
-    """Number of values that the rows cannot carry, by kind."""
-    n_evaluation_left: Count = 0
-    """Evaluation episodes that are in no row."""
 
 
 class Contents(NamedTuple):
@@ -103,8 +80,10 @@ def make_contents(
     metrics = shared_metrics(splits)
     stores: list[PublishedStore] = []
     shards: list[Shard] = []
-    moved: list[Moved] = []
-    n_all = sum(_n_rows(store) for store in splits.values())
+    moved_rows: Counter[str] = Counter()
+    moved_values: Counter[str] = Counter()
+    counts = [store.manifest.counts for store in splits.values()]
+    n_all = sum(each.n_episodes + each.n_steps + each.n_feedback for each in counts)
     n_done = 0
 
     def count(n_rows: int) -> None:
@@ -117,17 +96,23 @@ def make_contents(
         stores.append(written.store)
         shards += written.shards
         for table, (n_rows, n_values) in written.n_moved.items():
-            moved.append(Moved(table=table, n_rows=n_rows, n_values=n_values))
+            moved_rows[table] += n_rows
+            moved_values[table] += n_values
     on_progress("reading back", 0, len(stores))
     _prove(stores, folder, on_progress)
-    rows, conversations = _conversations(splits, folder)
-    for each in conversations:
-        shards += [*each.shards, *each.moved]
-        if each.n_moved:
-            moved.append(Moved(table=SFT, n_rows=each.n_moved, n_values=each.n_moved))
+    rows = _conversations(splits, folder)
+    for each in rows:
+        shards += each.shards
+        moved_rows[SFT] += each.n_moved
+        moved_values[SFT] += each.n_moved
     if has_traces:
         shards += list(_traces(splits, folder))
-    record = Record(stores=tuple(stores), moved=_added_up(moved), files=tuple(_files(folder, shards)))
+    moved = tuple(
+        Moved(table=table, n_rows=n_rows, n_values=moved_values[table])
+        for table, n_rows in moved_rows.items()
+        if n_rows
+    )
+    record = Record(stores=tuple(stores), moved=moved, files=tuple(_files(folder, shards)))
     write_text(folder / RECORD, record_text(record))
     return Contents(folder, record, rows, _configurations(record, rows, has_traces))
 
@@ -147,11 +132,6 @@ def _refuse_many(splits: Mapping[str, Store]) -> None:
             )
 
 
-def _n_rows(store: Store) -> int:
-    counts = store.manifest.counts
-    return counts.n_episodes + counts.n_steps + counts.n_feedback
-
-
 def _prove(stores: Iterable[PublishedStore], folder: Path, on_progress: OnProgress) -> None:
     """Prove that pulling these files gives the same content."""
     listed = list(stores)
@@ -169,32 +149,15 @@ def _prove(stores: Iterable[PublishedStore], folder: Path, on_progress: OnProgre
         on_progress("reading back", n_done, len(listed))
 
 
-def _conversations(
-    splits: Mapping[str, Store], folder: Path
-) -> tuple[tuple[SplitRows, ...], list[Conversations]]:
+def _conversations(splits: Mapping[str, Store], folder: Path) -> tuple[SplitRows, ...]:
     work = folder / ".work"
     work.mkdir()
     try:
         made = make_rows(splits, work)
         fields = message_fields(made)
-        written = [write_conversations(rows, fields, folder) for rows in made]
+        return tuple(write_conversations(rows, fields, folder) for rows in made)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return tuple(_split_summary(rows, each) for rows, each in zip(made, written, strict=True)), written
-
-
-def _split_summary(rows: Rows, written: Conversations) -> SplitRows:
-    made = rows.made
-    return SplitRows(
-        split=rows.split,
-        n_rows=written.n_rows,
-        n_moved=written.n_moved,
-        format=None if made is None else made.format,
-        n_learned=0 if made is None else made.n_learned,
-        left={} if made is None else made.left,
-        losses={} if made is None else made.losses,
-        n_evaluation_left=rows.n_evaluation_left,
-    )
 
 
 def _traces(splits: Mapping[str, Store], folder: Path) -> Iterable[Shard]:
@@ -203,22 +166,6 @@ def _traces(splits: Mapping[str, Store], folder: Path) -> Iterable[Shard]:
         goal.parent.mkdir(parents=True, exist_ok=True)
         convert(Dataset(store), goal, to="sts", include_eval=True)
         yield from (Shard(path, 1) for path in sorted(goal.iterdir()))
-
-
-def _added_up(moved: Iterable[Moved]) -> tuple[Moved, ...]:
-    found: dict[str, Moved] = {}
-    for each in moved:
-        other = found.get(each.table)
-        found[each.table] = (
-            each
-            if other is None
-            else Moved(
-                table=each.table,
-                n_rows=each.n_rows + other.n_rows,
-                n_values=each.n_values + other.n_values,
-            )
-        )
-    return tuple(found.values())
 
 
 def _files(folder: Path, shards: Iterable[Shard]) -> Iterable[PublishedFile]:

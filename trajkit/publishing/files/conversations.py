@@ -57,17 +57,25 @@ class Rows(NamedTuple):
     """Evaluation episodes that are left out, because the split has other episodes to train on."""
 
 
-class Conversations(NamedTuple):
-    """The Parquet files of one split."""
+class SplitRows(NamedTuple):
+    """The training rows of one split as Parquet, and the steps that became none."""
 
-    shards: tuple[Shard, ...]
-    """Files of rows that fit the viewer."""
-    moved: tuple[Shard, ...]
-    """Files of rows that are too wide for the viewer."""
-    n_rows: int
-    """Rows that fit."""
-    n_moved: int
-    """Rows that are too wide."""
+    split: str
+    """Name of the split."""
+    n_evaluation_left: int
+    """Evaluation episodes that are in no row."""
+    n_rows: int = 0
+    """Rows that fit the viewer."""
+    n_moved: int = 0
+    """Rows that are too wide for the viewer, in separate files."""
+    shards: tuple[Shard, ...] = ()
+    """All files."""
+    format: str | None = None
+    """Format of the rows, as `trajkit convert` names it; None where there is no row."""
+    left: Mapping[str, int] = {}
+    """Number of steps that are in no row, by reason."""
+    losses: Mapping[str, int] = {}
+    """Number of values that the rows cannot carry, by kind."""
 
 
 def make_rows(splits: Mapping[str, Store], work: Path) -> list[Rows]:
@@ -130,7 +138,7 @@ def message_fields(many: Sequence[Rows]) -> dict[str, pa.DataType]:
     return {name: kind for name, kind in _MESSAGE.items() if name in used}
 
 
-def write_conversations(rows: Rows, fields: Mapping[str, pa.DataType], folder: Path) -> Conversations:
+def write_conversations(rows: Rows, fields: Mapping[str, pa.DataType], folder: Path) -> SplitRows:
     """Write the rows of a split as Parquet, streamed.
 
     Args:
@@ -139,7 +147,7 @@ def write_conversations(rows: Rows, fields: Mapping[str, pa.DataType], folder: P
         folder: Folder of the repository.
     """
     if rows.made is None:
-        return Conversations((), (), 0, 0)
+        return SplitRows(rows.split, rows.n_evaluation_left)
     columns: dict[str, pa.DataType] = {
         **dict.fromkeys(MESSAGE_COLUMNS[rows.made.format], pa.list_(pa.struct(list(fields.items())))),
         "tools": pa.list_(_JSON),
@@ -153,10 +161,19 @@ def write_conversations(rows: Rows, fields: Mapping[str, pa.DataType], folder: P
         with ShardWriter(folder / MOVED_FOLDER / f".{SFT}-{rows.split}", schema) as wide:
             narrow = _without_wide(_paired(connection, rows, fields), wide)
             shards = write_shards(folder / SFT, rows.split, narrow, schema)
-    moved = []
+    n_rows = sum(each.n_rows for each in shards)
     if wide.n_rows:
-        moved = named(folder / MOVED_FOLDER, f"{SFT}-{rows.split}", [Shard(wide.path, wide.n_rows)])
-    return Conversations(tuple(shards), tuple(moved), sum(each.n_rows for each in shards), wide.n_rows)
+        shards += named(folder / MOVED_FOLDER, f"{SFT}-{rows.split}", [Shard(wide.path, wide.n_rows)])
+    return SplitRows(
+        rows.split,
+        rows.n_evaluation_left,
+        n_rows,
+        wide.n_rows,
+        tuple(shards),
+        rows.made.format,
+        rows.made.left,
+        rows.made.losses,
+    )
 
 
 def _without_wide(batches: Iterator[pa.RecordBatch], wide: ShardWriter) -> Iterator[pa.RecordBatch]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from trajkit.errors import DataError
 from trajkit.publishing.files.shards import RowReader
 from trajkit.publishing.files.tables import MOVED_FOLDER
 from trajkit.publishing.files.wide import with_moved
-from trajkit.publishing.record import PULL, PublishedPart, PublishedStore
+from trajkit.publishing.record import PULL, PublishedStore
 from trajkit.schema import LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
 from trajkit.store.engine import connect, first_line, interruptible
@@ -54,9 +55,8 @@ def restore(
             as_of=published.as_of,
             split=published.side,
         ) as writer:
-            with contextlib.closing(_Files(folder, published)) as files:
-                for part in published.parts:
-                    _add_part(writer, folder, published, files.rows(part))
+            for rows in _rows_by_part(folder, published):
+                _add_part(writer, folder, published, rows)
             return writer.finish(lineage=lineage, expected=published.digest)
     except (duckdb.Error, pa.ArrowException, OSError, LookupError, TypeError) as error:
         raise DataError(
@@ -65,33 +65,21 @@ def restore(
         ) from error
 
 
-class _Files:
-    """The files of a store, whose parts are read one after another."""
-
-    def __init__(self, folder: Path, published: PublishedStore) -> None:
-        self._paths = {table: published.files.get(table, ()) for table in TABLES}
-        self._folder = folder
-        self._open: dict[tuple[str, int], RowReader] = {}
-
-    def rows(self, part: PublishedPart) -> dict[str, pa.Table | None]:
-        """Return the rows of a part by table; None where a table has no file."""
-        counts = {"episodes": part.n_episodes, "steps": part.n_steps, "feedback": part.n_feedback}
-        for key in [key for key in self._open if key[1] != part.file]:
-            self._open.pop(key).close()
-        return {table: self._reader(table, part.file, counts[table]) for table in TABLES}
-
-    def _reader(self, table: str, number: int, n_rows: int) -> pa.Table | None:
-        if number >= len(self._paths[table]):
-            return None
-        key = (table, number)
-        if key not in self._open:
-            self._open[key] = RowReader(self._folder / self._paths[table][number])
-        return self._open[key].take(n_rows)
-
-    def close(self) -> None:
-        """Close the open files."""
-        for reader in self._open.values():
-            reader.close()
+def _rows_by_part(folder: Path, published: PublishedStore) -> Iterator[dict[str, pa.Table | None]]:
+    """Yield the rows of each part by table, None where a table has no file; parts of one file are read on."""
+    paths = {table: published.files.get(table, ()) for table in TABLES}
+    for number, parts in itertools.groupby(published.parts, key=lambda part: part.file):
+        with contextlib.ExitStack() as opened:
+            readers = {
+                table: opened.enter_context(contextlib.closing(RowReader(folder / names[number])))
+                for table, names in paths.items()
+                if number < len(names)
+            }
+            for part in parts:
+                counts = {"episodes": part.n_episodes, "steps": part.n_steps, "feedback": part.n_feedback}
+                yield {
+                    table: readers[table].take(n) if table in readers else None for table, n in counts.items()
+                }
 
 
 def _add_part(
@@ -109,12 +97,7 @@ def _add_part(
             connection.register(f"read_{table}", found)
             select = _with_own_metrics(table, f"(SELECT * FROM read_{table})", published)
             relations[table] = with_moved(table, select, made, moved) if moved["files"] else select
-        writer.add(
-            connection,
-            episodes=relations["episodes"],
-            steps=relations["steps"],
-            feedback=relations["feedback"],
-        )
+        writer.add(connection, **relations)
 
 
 def _with_own_metrics(table: str, select: str, published: PublishedStore) -> str:

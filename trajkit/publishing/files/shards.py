@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -52,9 +51,7 @@ class ShardWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._flush()
         if self._writer is not None:
@@ -142,7 +139,10 @@ class RowReader:
         self._file = pq.ParquetFile(path)
         self._batches = self._file.iter_batches(batch_size=BATCH_ROWS)
         self._left: pa.RecordBatch | None = None
-        self._schema = pa.schema([(field.name, _plain(field.type)) for field in self._file.schema_arrow])
+        self._schema = pa.schema(
+            (field.name, field.type.storage_type if isinstance(field.type, pa.JsonType) else field.type)
+            for field in self._file.schema_arrow
+        )
 
     def take(self, n_rows: int) -> pa.Table:
         """Return the next rows, or fewer at the end of the file."""
@@ -168,10 +168,6 @@ class RowReader:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.storage_type if isinstance(kind, pa.JsonType) else kind
 
 
 def fitted(array: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:

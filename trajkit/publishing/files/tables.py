@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trajkit.errors import DataError
@@ -66,7 +65,6 @@ def write_tables(
     metrics: Sequence[Metric],
     folder: Path,
     *,
-    most_bytes: int = SHARD_BYTES,
     on_rows: Callable[[int], None] = lambda n_rows: None,
 ) -> Written:
     """Write a store's tables, streamed: memory holds a row group.
@@ -76,13 +74,12 @@ def write_tables(
         split: Name of the split.
         metrics: Metrics that get a column.
         folder: Folder that gets a folder for each table.
-        most_bytes: Parts of the store are combined up to about this size.
         on_rows: Called with the number of newly written rows.
     """
     shards: dict[str, list[Shard]] = {}
     files: dict[str, list[str]] = {table: [] for table in TABLES}
     n_moved: dict[str, tuple[int, int]] = {}
-    groups = _groups(store.manifest.parts, most_bytes)
+    groups = _groups(store.manifest.parts)
     moved_folder = folder / MOVED_FOLDER
     moved_folder.mkdir(parents=True, exist_ok=True)
     with ShardWriter(moved_folder / f".{split}", MOVED_SCHEMA) as moved:
@@ -104,7 +101,10 @@ def write_tables(
                                 moved.add(piece)
                         on_rows(batch.num_rows)
                 written.append(Shard(writer.path, writer.n_rows))
-            shards[table] = named(folder / table, split, _with_places(written, schema))
+            for shard in written:
+                if not shard.n_rows:  # so that indices match between tables
+                    pq.write_table(schema.empty_table(), shard.path)
+            shards[table] = named(folder / table, split, written)
             if any(shard.n_rows for shard in written):
                 files[table] = [f"{table}/{shard.path.name}" for shard in shards[table]]
             else:
@@ -123,8 +123,8 @@ def write_tables(
     return Written(published, tuple(shard for each in shards.values() for shard in each), n_moved)
 
 
-def _groups(parts: Sequence[Part], most_bytes: int) -> list[list[str]]:
-    """Group file names of parts to combine. Parts with the same name belong to the same episodes."""
+def _groups(parts: Sequence[Part]) -> list[list[str]]:
+    """Group file names of parts to combine up to `SHARD_BYTES`. Parts of a name are of the same episodes."""
     sizes: dict[str, int] = {}
     for part in parts:
         name = part.path.rpartition("/")[2]
@@ -132,20 +132,12 @@ def _groups(parts: Sequence[Part], most_bytes: int) -> list[list[str]]:
     groups: list[list[str]] = []
     size = 0
     for name in sorted(sizes):
-        if not groups or size + sizes[name] > most_bytes:
+        if not groups or size + sizes[name] > SHARD_BYTES:
             groups.append([])
             size = 0
         groups[-1].append(name)
         size += sizes[name]
     return groups
-
-
-def _with_places(written: Sequence[Shard], schema: pa.Schema) -> list[Shard]:
-    """Write an empty file for each group without rows, so that indices match between tables."""
-    for shard in written:
-        if not shard.n_rows:
-            pq.write_table(schema.empty_table(), shard.path)
-    return list(written)
 
 
 def _part(parts: Sequence[Part], number: int, name: str) -> PublishedPart:

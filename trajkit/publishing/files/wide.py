@@ -48,17 +48,11 @@ def row_bytes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     return total
 
 
-def slimmed(table: str, batch: pa.RecordBatch, most: int = MOST_ROW_BYTES) -> Slim:
-    """Limit the size of rows: in each row that is too wide, the largest values are moved until it fits.
-
-    Args:
-        table: Name of the rows' table.
-        batch: The rows.
-        most: Most bytes of a row.
-    """
+def slimmed(table: str, batch: pa.RecordBatch) -> Slim:
+    """Limit the size of a table's rows: of those too wide, the largest values are moved until they fit."""
     sizes = {name: _bytes_of(batch.column(name)) for name in batch.schema.names if name not in _KEYS}
     total = row_bytes(batch)
-    wide = np.flatnonzero(total > most)
+    wide = np.flatnonzero(total > MOST_ROW_BYTES)
     if not len(wide):
         return Slim(batch, MOVED_SCHEMA.empty_table(), 0)
     taken: dict[str, set[int]] = {}
@@ -67,7 +61,7 @@ def slimmed(table: str, batch: pa.RecordBatch, most: int = MOST_ROW_BYTES) -> Sl
         left = int(total[row])
         widest = {name: int(size[row]) for name, size in sizes.items()}
         for name in sorted(widest, key=widest.__getitem__, reverse=True):
-            if left <= most or not widest[name]:
+            if left <= MOST_ROW_BYTES or not widest[name]:
                 break
             left -= widest[name]
             taken.setdefault(name, set()).add(row)

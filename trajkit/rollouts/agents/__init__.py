@@ -1,3 +1,3 @@
-"""Players that are not a policy of trajkit: an agent's code, a demonstration, a person."""
+"""Players that are not a policy of trajkit: an agent's code, a person."""
 
-__all__ = ["load", "models"]
+__all__ = ["load", "turn"]

@@ -9,16 +9,17 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from trajkit.errors import TrajkitError
-from trajkit.rollouts.agents.models import Models
-from trajkit.rollouts.endpoints.endpoint import Completed
+from trajkit.errors import RequestError, TrajkitError
+from trajkit.rollouts.endpoints.endpoint import ChatModels, Completed
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty
-from trajkit.rollouts.gateway.calls import Inferred, NotTaken
+from trajkit.rollouts.gateway.calls import Gateway, GatewayCalls, Inferred, NotTaken
 from trajkit.rollouts.gateway_policy import history_text
 from trajkit.rollouts.plan import Plan
 from trajkit.rollouts.policies import Answer, Past, Situation
+from trajkit.rollouts.running.calling import Caller
 from trajkit.rollouts.running.limits import LimitReached
 from trajkit.rollouts.seeds import derived_seed
+from trajkit.schema import Feedback
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Done = TypeVar("Done", Completed, Inferred)
+
+OpenGateway = Callable[[], Awaitable[Gateway]]
+"""Opens a gateway that stays open until the run is over."""
 
 
 class Opening(NamedTuple):
@@ -167,6 +171,68 @@ class Turn:
         return self._calls.wait(call)
 
 
+class Models:
+    """The models that an agent may call. Must be closed.
+
+    Args:
+        caller: Sends the requests, with the limits of the run.
+        open_chat: Opens the models of OpenAI's chat API on first use.
+        open_gateway: Opens the gateway on first use; None when there is none.
+    """
+
+    def __init__(
+        self,
+        caller: Caller,
+        open_chat: Callable[[], ChatModels],
+        *,
+        open_gateway: OpenGateway | None = None,
+    ) -> None:
+        self._caller = caller
+        self._open_chat = open_chat
+        self._open_gateway = open_gateway
+        self._chat: ChatModels | None = None
+        self._gateway: GatewayCalls | None = None
+        self._opening = asyncio.Lock()
+
+    async def chat(self, arguments: Mapping[str, Any]) -> Completed:
+        """Call the model server; see `ChatModels.complete`.
+
+        Raises:
+            RequestError: There is no key for OpenAI's own server, or no model is named.
+            MissingExtra: The package `openai` is not installed.
+        """
+        if self._chat is None:
+            self._chat = self._open_chat()
+        return await self._chat.complete(arguments)
+
+    async def infer(self, arguments: Mapping[str, Any]) -> Inferred:
+        """Call the gateway; see `GatewayCalls.infer`."""
+        return await (await self._calls()).infer(arguments)
+
+    async def log(
+        self, episode_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]
+    ) -> tuple[Feedback, ...]:
+        """Log an episode's metrics at the gateway; see `GatewayCalls.log`."""
+        return await (await self._calls()).log(episode_id, metrics, tags)
+
+    async def close(self) -> None:
+        """Close the connections to the model server."""
+        if self._chat is not None:
+            await self._chat.close()
+
+    async def _calls(self) -> GatewayCalls:
+        async with self._opening:
+            if self._gateway is None:
+                if self._open_gateway is None:
+                    raise RequestError(
+                        "the agent calls a gateway, and there is none",
+                        hint="`trajkit up`, or TENSORZERO_GATEWAY_URL, or a database with --config",
+                    )
+                gateway = await self._open_gateway()
+                self._gateway = GatewayCalls(gateway, self._caller, hint="the agent called turn.inference(…)")
+            return self._gateway
+
+
 class Calls:
     """The model calls of an agent in one step.
 
@@ -263,11 +329,8 @@ class Calls:
 
     def _seed(self, number: int) -> int:
         """Return the seed of a call; the first call has the seed that the policy `gateway` sends."""
-        job = self._situation.job
         later = (number,) if number else ()
-        return derived_seed(
-            "inference", self._plan.run_seed, job.task, job.seed, self._situation.step_index, *later
-        )
+        return self._plan.inference_seed(self._situation.job, self._situation.step_index, *later)
 
     async def _recorded(self, ask: Callable[[], Awaitable[Done]]) -> Done:
         self._n_open += 1

@@ -1,3 +1,3 @@
 """Play through an OpenAI-compatible address."""
 
-__all__ = ["endpoint", "fault"]
+__all__ = ["endpoint"]

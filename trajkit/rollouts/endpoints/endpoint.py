@@ -17,8 +17,16 @@ from trajkit._core.secrets import hidden
 from trajkit.errors import RequestError
 from trajkit.formats.chat.message import plain_messages, read_message, read_messages, read_tools
 from trajkit.formats.tokens.sampled import Sampled, read_sampled, settings_of
-from trajkit.rollouts.endpoints.fault import fault_of_status, said_in
-from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown, timed_out
+from trajkit.rollouts.faults import (
+    Fault,
+    FaultKind,
+    Faulty,
+    fault_of_status,
+    said_in,
+    shown,
+    shown_url,
+    timed_out,
+)
 from trajkit.rollouts.policies import Answer
 from trajkit.rollouts.running.calling import Caller
 from trajkit.schema import Message, TextBlock
@@ -134,7 +142,7 @@ class ChatModels(abc.ABC):
         )
         done = await self._called(lambda: self._once(wanted, asked))
         answer = done.answer
-        self._caller.spent(
+        self._caller.budget.spend(
             n_input_tokens=answer.n_input_tokens,
             n_output_tokens=answer.n_output_tokens,
             cost_usd=answer.cost_usd,
@@ -247,8 +255,7 @@ class Endpoint(ChatModels):
                 f"{OPENAI_URL} needs a key, and {KEY_VARIABLE} is not set",
                 hint=f"set {KEY_VARIABLE}, or name another server with --model-url",
             )
-        shown_url = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")  # without credentials
-        super().__init__(shown_url, caller, model=model, is_only=is_only)
+        super().__init__(shown_url(url), caller, model=model, is_only=is_only)
         self._key, self._url = key, url
         self._client = self._openai.AsyncOpenAI(
             base_url=url,

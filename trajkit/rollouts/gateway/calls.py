@@ -99,10 +99,10 @@ class GatewayCalls:
             ValueError: The input is not JSON.
         """
         payload = as_stored(arguments["input"])
-        asked = await self._asked(self._gateway.inference, arguments, is_paid=True)
+        asked = await ask(self._caller, self._gateway.inference, arguments, is_paid=True, hint=self._hint)
         is_cached = dict(arguments.get("cache_options") or {}).get("enabled", "off") != "off"
         answer = _answer(asked, arguments["function_name"], payload, is_cached=is_cached)
-        self._caller.spent(
+        self._caller.budget.spend(
             n_input_tokens=answer.n_input_tokens,
             n_output_tokens=answer.n_output_tokens,
             cost_usd=answer.cost_usd,
@@ -121,7 +121,7 @@ class GatewayCalls:
         logged = []
         for name, value in metrics.items():
             arguments = {"metric_name": name, "value": value, "episode_id": episode_id, "tags": dict(tags)}
-            asked = await self._asked(self._gateway.feedback, arguments, is_paid=False)
+            asked = await ask(self._caller, self._gateway.feedback, arguments, is_paid=False, hint=self._hint)
             feedback_id = str(asked.response.feedback_id)
             logged.append(
                 Feedback(
@@ -135,11 +135,6 @@ class GatewayCalls:
                 )
             )
         return tuple(logged)
-
-    async def _asked(
-        self, call: Callable[..., Awaitable[Any]], arguments: Mapping[str, Any], *, is_paid: bool
-    ) -> Asked:
-        return await ask(self._caller, call, arguments, is_paid=is_paid, hint=self._hint)
 
 
 async def ask(

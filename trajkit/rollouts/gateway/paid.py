@@ -14,15 +14,15 @@ from trajkit.stack.gateway_config import STAND_IN_HOST
 
 
 class Asked(NamedTuple):
-    """The paid models and the calls of one inference of a variant."""
+    """The paid models and the calls of one step: of an inference of a variant, or without a gateway."""
 
     models: tuple[str, ...]
     """Models that cost money, by the names in the configuration."""
-    n_calls: int
-    """Calls of models that an inference makes."""
-    max_tokens: int | None
+    n_calls: int | None
+    """Calls of models; None when nothing limits them."""
+    max_tokens: int | None = None
     """Most tokens of an answer; None when the configuration does not set it."""
-    n_prompt_characters: int
+    n_prompt_characters: int = 0
     """Characters of the prompt's templates."""
 
 
@@ -77,11 +77,12 @@ def _with_candidates(
         yield from _with_candidates(variants, candidate, (*above, name))
 
 
-def _texts(table: Any, key: str) -> Iterator[str]:
+def _texts(table: Any, key: str | None = None) -> Iterator[str]:
+    """Yield the texts of a table under a key, at any depth; without a key, all of them."""
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from _texts(value, key)
-        elif name == key and isinstance(value, str):
+        elif key in (None, name) and isinstance(value, str):
             yield value
 
 
@@ -101,18 +102,10 @@ def _costs(document: Mapping[str, Any], model: str, stand_in_is: str | None) -> 
 def _n_characters(folder: Path, table: Mapping[str, Any]) -> int:
     """Count the characters of a variant's templates."""
     n = 0
-    for value in _all_texts(table):
+    for value in _texts(table):
         path = folder / value
         try:
             n += path.stat().st_size if value and path.is_file() else 0
         except OSError:  # a text that is too long for a file name
             continue
     return n
-
-
-def _all_texts(table: Mapping[str, Any]) -> Iterator[str]:
-    for value in table.values():
-        if isinstance(value, Mapping):
-            yield from _all_texts(value)
-        elif isinstance(value, str):
-            yield value

@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from trajkit._core.settings import project, secret_from_environment
 from trajkit.errors import ConfigError, RequestError
+from trajkit.rollouts.faults import shown_url
 from trajkit.rollouts.gateway.calls import Gateway
 from trajkit.rollouts.plan import chosen
 from trajkit.stack.gateway import open_gateway
@@ -67,7 +67,7 @@ def find_venue(config_file: Path | None = None) -> Venue:
     if (gateway := secret_from_environment("TENSORZERO_GATEWAY_URL")) is not None:
         names = read_config(asked) if asked else None
         gateway_url = gateway.get_secret_value()
-        name = _host(gateway_url)
+        name = shown_url(gateway_url)
         return Venue(
             name, names, None, database, gateway_url, described_by=asked, identity=(name, *_digest(asked))
         )
@@ -89,7 +89,7 @@ def find_venue(config_file: Path | None = None) -> Venue:
 
 def _own_database(database: SecretStr, config_file: Path, model: str | None) -> Venue:
     names = read_config(config_file)
-    name = _host(database.get_secret_value())
+    name = shown_url(database.get_secret_value())
     model = model if names.needs_model_server else None
     return Venue(
         name,
@@ -232,8 +232,3 @@ def check_metrics(venue: Venue, metrics: Sequence[str]) -> None:
             f"the gateway's configuration has no metric {', '.join(wrong)} of type float and level episode",
             hint="\n".join(["it needs these lines", *lines]),
         )
-
-
-def _host(url: str) -> str:
-    parts = urlsplit(url)
-    return parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")

@@ -1,3 +1,3 @@
 """Play with a model of this machine, in lock step."""
 
-__all__ = ["endpoint", "lockstep", "player", "player_policy", "policy"]
+__all__ = ["endpoint", "lockstep", "player", "policy"]

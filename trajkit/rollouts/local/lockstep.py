@@ -57,7 +57,12 @@ class LockStep(Generic[Asked, Said]):
             except Exception as error:  # noqa: BLE001 -- raised in the waiting callers
                 said = [error] * len(batch)
             for (_, future), one in zip(batch, said, strict=True):
-                _tell(future, one)
+                if future.done():  # the waiting caller was cancelled
+                    continue
+                if isinstance(one, Exception):
+                    future.set_exception(one)
+                else:
+                    future.set_result(one)
             await asyncio.sleep(0)  # an episode that got its answer may ask again
 
     async def _quiet(self) -> None:
@@ -66,12 +71,3 @@ class LockStep(Generic[Asked, Said]):
             await asyncio.sleep(0)
             n_turns = n_turns + 1 if len(self._waiting) == n_waiting else 0
             n_waiting = len(self._waiting)
-
-
-def _tell(future: asyncio.Future[Said], one: Said | Exception) -> None:
-    if future.done():  # the waiting caller was cancelled
-        return
-    if isinstance(one, Exception):
-        future.set_exception(one)
-    else:
-        future.set_result(one)

@@ -1,7 +1,9 @@
-"""A player with a model of this machine: the model, its prompts, and its sampling parameters."""
+"""A player with a model of this machine: the model, its prompts, its sampling parameters and its policy."""
 
 from __future__ import annotations
 
+import abc
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
@@ -10,14 +12,16 @@ from pydantic import Field, JsonValue
 
 from trajkit._core.samples import model_path
 from trajkit.environments.base import ActionRule
-from trajkit.errors import RequestError
+from trajkit.errors import DataError, RequestError
 from trajkit.models.generation.located import Located, fingerprint, located
+from trajkit.rollouts.decoding import settings_of
+from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
 from trajkit.rollouts.own_prompt import JsonMode, OwnPrompts
-from trajkit.rollouts.prompts.prompt import Prompts
-from trajkit.rollouts.prompts.settings import settings_of
-from trajkit.rollouts.prompts.variant import Sampling, VariantOf, VariantPrompts
+from trajkit.rollouts.plan import Plan
+from trajkit.rollouts.policies import Answer, Choice, Scripted, Situation
+from trajkit.rollouts.prompts.variant import Prompt, Prompts, Sampling, VariantOf, VariantPrompts
 from trajkit.schema import Model
-from trajkit.schema.base import Name
+from trajkit.schema.base import JsonObject, Name
 
 _NEW_TOKENS = 128
 
@@ -154,3 +158,58 @@ class LocalPlayer(Model):
 def _first(*values: float | None) -> float:
     """Return the first value that is set; the last one always is."""
     return next(value for value in values if value is not None)
+
+
+class PlayerPolicy(Scripted, abc.ABC):
+    """The policy of one player.
+
+    Args:
+        player: Its model, prompts and settings.
+        plan: Seeds, history and decodings.
+        rule: The environment's rule for answers; None when the legal actions depend on the state.
+
+    Raises:
+        RequestError: The prompts or a setting are invalid.
+        ConfigError: The configuration is invalid.
+    """
+
+    def __init__(self, player: LocalPlayer, plan: Plan, rule: ActionRule | None) -> None:
+        self.player = player
+        self.prompts: Prompts = player.prompts(rule, history=plan.history)
+        self._plan = plan
+        self._sampling = player.sampling(self.prompts)
+
+    @abc.abstractmethod
+    async def answer(self, situation: Situation, prompt: Prompt) -> Answer:
+        """Return the model's answer to a prompt, with its completion.
+
+        Raises:
+            Faulty: The model failed, or refuses the request.
+        """
+
+    async def act(self, situation: Situation) -> Choice:
+        """Return the model's action."""
+        try:
+            prompt = self.prompts.of(situation)
+        except DataError as error:
+            raise Faulty(Fault(FaultKind.REFUSED, shown(error.message), is_lasting=True)) from error
+        answer = await self.answer(situation, prompt)
+        assert answer.completion is not None
+        return Choice(prompt.action(answer.completion), answer)
+
+    def sampling(self, situation: Situation) -> Sampling:
+        """Return the sampling of this answer: the plan's where it is fixed, otherwise the player's."""
+        fixed = self._plan.decoding(situation.job)
+        sampling = self._sampling
+        if fixed.temperature is not None:
+            sampling = sampling._replace(temperature=fixed.temperature)
+        return sampling if fixed.top_p is None else sampling._replace(top_p=fixed.top_p)
+
+    def seed(self, situation: Situation) -> int:
+        """Return the seed of this answer."""
+        return self._plan.inference_seed(situation.job, situation.step_index)
+
+
+def as_tool(tool: JsonObject) -> Mapping[str, object]:
+    """Return a tool of the store in OpenAI's form."""
+    return {"type": "function", "function": tool}

@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from trajkit._core.ids import time_of, uuid7
 from trajkit.environments.base import ActionRule
+from trajkit.formats.chat.message import read_messages
 from trajkit.formats.tokens.sampled import Sampled
 from trajkit.models.generation.ask import Ask, AskError, Said
 from trajkit.models.generation.generate import generate
 from trajkit.models.generation.model import LocalModel, Voice
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
 from trajkit.rollouts.local.lockstep import LockStep
-from trajkit.rollouts.local.player import LocalPlayer
-from trajkit.rollouts.local.player_policy import PlayerPolicy, as_tool
+from trajkit.rollouts.local.player import LocalPlayer, PlayerPolicy, as_tool
 from trajkit.rollouts.plan import Plan
-from trajkit.rollouts.policies import Answer, Policy, Situation
-from trajkit.rollouts.prompts.prompt import Prompt, as_asked
+from trajkit.rollouts.policies import Answer, Situation
+from trajkit.rollouts.prompts.variant import Prompt
 from trajkit.rollouts.running.calling import Caller
 from trajkit.schema import Block, Message, Role, TextBlock, ToolCallBlock
 from trajkit.schema.base import JsonObject
@@ -158,7 +158,9 @@ class LocalPolicy(PlayerPolicy):
             answer = await self._once(ask, prompt)
         finally:
             budget.end_call()
-        self._caller.spent(n_input_tokens=answer.n_input_tokens, n_output_tokens=answer.n_output_tokens)
+        self._caller.budget.spend(
+            n_input_tokens=answer.n_input_tokens, n_output_tokens=answer.n_output_tokens
+        )
         return answer
 
     def _ask(self, situation: Situation, prompt: Prompt) -> Ask:
@@ -208,7 +210,7 @@ class LocalPolicy(PlayerPolicy):
             finish_reason=said.finish_reason,
             latency_s=time.monotonic() - began,
             started_at=time_of(inference_id),
-            messages=as_asked(prompt),
+            messages=read_messages(prompt.messages),
             completion=completion,
             tools=prompt.tools,
             model_name=self._called,
@@ -238,10 +240,3 @@ def _message(said: Said) -> Message:
     text = [TextBlock(text=said.text)] if said.text or not calls else []
     blocks: tuple[Block, ...] = (*text, *calls)
     return Message(role=Role.ASSISTANT, content=blocks)
-
-
-def local_policies(
-    players: Sequence[LocalPlayer], models: LocalModels, plan: Plan, caller: Caller, rule: ActionRule | None
-) -> dict[str, Policy]:
-    """Create the policies of the players, by name."""
-    return {player.name: LocalPolicy(player, models, plan, caller, rule=rule) for player in players}

@@ -12,11 +12,9 @@ from pydantic import JsonValue
 
 from trajkit.environments import environment_info, known
 from trajkit.errors import ConfigError, RequestError
-from trajkit.rollouts.gateway_policy import request_input
-from trajkit.rollouts.own_prompt import JsonMode
+from trajkit.rollouts.gateway_policy import called_action, request_input
+from trajkit.rollouts.own_prompt import JsonMode, OwnPrompt, OwnPrompts
 from trajkit.rollouts.policies import Situation
-from trajkit.rollouts.prompts.called import called_action
-from trajkit.rollouts.prompts.fitting import fits
 from trajkit.schema import Message, Role, TextBlock, ToolCallBlock
 from trajkit.schema.base import JsonObject
 from trajkit.sources.tensorzero.render.config import DATA, Configuration, table_in
@@ -105,7 +103,10 @@ class VariantPrompts:
         templates = declared.variant(which.function, which.variant)
         self.function_name: str | None = which.function
         self.variant_name: str | None = which.variant
-        self.sampling = _sampling(variant)
+        stop = tuple(map(str, variant.get("stop_sequences", ())))
+        self.sampling = Sampling(
+            variant.get("temperature"), variant.get("top_p"), variant.get("max_tokens"), stop
+        )
         self._history = history
         self._renderer = Renderer(Engine(declared.load), templates)
         self._output_schema = _output_schema(function, which)
@@ -132,6 +133,12 @@ class VariantPrompts:
         return VariantPrompt(
             messages, self._schema, self._tools, given, self._output_schema, self._tool_choice
         )
+
+
+Prompt = OwnPrompt | VariantPrompt
+"""The prompt of one step, and the parser of its answer."""
+Prompts = OwnPrompts | VariantPrompts
+"""Writes the prompts of an episode."""
 
 
 def listed_actions(config: Path, function: str) -> tuple[str, ...]:
@@ -165,15 +172,6 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
         case [{"type": "text", "text": text}]:
             return {**message, "content": text}
     return message
-
-
-def _sampling(variant: Mapping[str, Any]) -> Sampling:
-    return Sampling(
-        variant.get("temperature"),
-        variant.get("top_p"),
-        variant.get("max_tokens"),
-        tuple(map(str, variant.get("stop_sequences", ()))),
-    )
 
 
 def _held_to(
@@ -251,3 +249,73 @@ def _object(action: str, schema: Mapping[str, Any]) -> str:
                 )
             said[name] = ""
     return json.dumps(said, ensure_ascii=False)
+
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "number": (int, float),
+    "integer": int,
+}
+
+
+def fits(value: JsonValue, schema: Mapping[str, Any]) -> bool:
+    """Check whether a value fits a schema.
+
+    Supported are `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `items`, `anyOf`,
+    `oneOf` and `allOf`; other keywords, such as lengths and patterns, are ignored.
+    """
+    kinds = schema.get("type")
+    if kinds is not None and not any(
+        _is(value, str(kind)) for kind in (kinds if isinstance(kinds, list) else [kinds])
+    ):
+        return False
+    if "enum" in schema and value not in schema["enum"]:
+        return False
+    if "const" in schema and value != schema["const"]:
+        return False
+    if isinstance(value, dict) and not _fits_object(value, schema):
+        return False
+    if isinstance(value, list) and not all(_may_be(each, schema.get("items", True)) for each in value):
+        return False
+    return _fits_parts(value, schema)
+
+
+def _fits_object(value: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> bool:
+    declared = schema.get("properties", {})
+    others = schema.get("additionalProperties", True)
+    if any(name not in value for name in schema.get("required", ())):
+        return False
+    for name, each in value.items():
+        if name in declared:
+            if not _may_be(each, declared[name]):
+                return False
+        elif not _may_be(each, others):
+            return False
+    return True
+
+
+def _may_be(value: JsonValue, schema: Any) -> bool:
+    """Check a value against a schema, which may also be true, for anything, or false, for nothing."""
+    return fits(value, schema) if isinstance(schema, Mapping) else schema is not False
+
+
+def _fits_parts(value: JsonValue, schema: Mapping[str, Any]) -> bool:
+    parts = ("allOf", "anyOf", "oneOf")
+    n_fitting = {name: [_may_be(value, part) for part in schema.get(name, ())] for name in parts}
+    return (
+        all(n_fitting["allOf"])
+        and (not n_fitting["anyOf"] or any(n_fitting["anyOf"]))
+        and (not n_fitting["oneOf"] or sum(n_fitting["oneOf"]) == 1)
+    )
+
+
+def _is(value: JsonValue, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _KINDS.get(kind, object))

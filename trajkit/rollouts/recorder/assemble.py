@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from trajkit.rollouts.recorder.calls.chains import Chains
-from trajkit.rollouts.recorder.calls.chat import ChatReader
+from trajkit.rollouts.recorder.calls.chat import ChatReader, Said
 from trajkit.rollouts.recorder.calls.reading import Call, read_call
 from trajkit.rollouts.recorder.calls.responses import ResponsesReader
-from trajkit.rollouts.recorder.journal import JournalReader, Record
+from trajkit.rollouts.recorder.journal import JournalReader
 from trajkit.rollouts.recorder.notes import Notes
 from trajkit.rollouts.recorder.shared import Difference, Lane
 from trajkit.schema import Episode, Message, Outcome, Transition, kept
@@ -22,6 +21,7 @@ from trajkit.schema.success import parse_success
 NOT_ENDED = "the recording ended before the episode did"
 _SUCCESS_METRICS = {"success", "progression"}
 _DEFAULT_SUCCESS = ("success >= 1", "progression >= 1")
+_MOST_LINKS = 1000
 
 
 class Tally:
@@ -57,17 +57,17 @@ def episodes(path: Path, tally: Tally, *, only_ended: bool = False) -> Iterator[
     Raises:
         StoreError: The file is not a journal, or cannot be read.
     """
-    chains = Chains()
+    chains = _Chains()
     with JournalReader(path) as reader:
         offsets: dict[str, list[int]] = {}
-        for place in reader.places():
-            offsets.setdefault(place.header["episode"], []).append(place.offset)
+        for offset, header in reader.places():
+            offsets.setdefault(header["episode"], []).append(offset)
         if not only_ended:  # a partial record is not lost while its recorder is running
             tally.n_bytes_unread = reader.n_bytes_unread
         for episode_id, places in offsets.items():
             assembly = _Assembly(episode_id, chains, tally)
             for offset in places:
-                assembly.take(reader.record(offset))
+                assembly.take(*reader.record(offset))
             if only_ended and assembly.is_open:
                 tally.n_open += 1
             elif not assembly.is_empty:
@@ -100,7 +100,7 @@ def with_notes(episode: Episode, notes: Notes) -> Episode:
 class _Assembly:
     """Assembles one episode from its records in the order they were written."""
 
-    def __init__(self, episode_id: str, chains: Chains, tally: Tally) -> None:
+    def __init__(self, episode_id: str, chains: _Chains, tally: Tally) -> None:
         self._episode_id = episode_id
         self._chains = chains
         self._tally = tally
@@ -123,8 +123,7 @@ class _Assembly:
         """Whether it has begun and not ended."""
         return bool(self._begun) and self._ended is None
 
-    def take(self, record: Record) -> None:
-        header = record.header
+    def take(self, header: dict[str, Any], bodies: list[bytes]) -> None:
         match header["kind"]:
             case "begin":
                 self._begun = header
@@ -136,7 +135,7 @@ class _Assembly:
                 self._n_failed += 1
                 self._tally.n_failed += 1
             case "call":
-                self._take_call(header, *record.bodies)
+                self._take_call(header, *bodies)
 
     def _take_call(self, header: dict[str, Any], middle: bytes, answered: bytes) -> None:
         difference = Difference(header["base"], header["same"][0], header["same"][1], middle)
@@ -247,3 +246,40 @@ def _total(steps: Sequence[Transition]) -> float | None:
 
 def _ended_at(header: dict[str, Any]) -> datetime:
     return datetime.fromisoformat(header["started_at"]) + timedelta(seconds=header["latency_s"])
+
+
+class _Link(NamedTuple):
+    before: _Link | None
+    messages: tuple[Message, ...]
+    """Messages that this call added, its answer last; instructions are not carried over."""
+
+
+class _Chains:
+    """The latest recorded responses by id, each with the one before it.
+
+    A prompt may continue an earlier response of the responses API, whose start the service stores.
+    """
+
+    def __init__(self) -> None:
+        self._links: OrderedDict[str, _Link] = OrderedDict()
+
+    def prompt(self, said: Said) -> tuple[Message, ...] | None:
+        """Return the whole prompt of a call; None when only the service knows a part of it."""
+        before = None if said.previous_id is None else self._links.get(said.previous_id)
+        if not said.is_prompt_known or (said.previous_id is not None and before is None):
+            return None
+        n = said.n_instructions
+        if said.response_id is not None:
+            added = said.prompt[n:] if said.completion is None else (*said.prompt[n:], said.completion)
+            self._links[said.response_id] = _Link(before, added)
+            while len(self._links) > _MOST_LINKS:
+                self._links.popitem(last=False)
+        return said.prompt[:n] + _messages(before) + said.prompt[n:]
+
+
+def _messages(link: _Link | None) -> tuple[Message, ...]:
+    links = []
+    while link is not None:
+        links.append(link.messages)
+        link = link.before
+    return tuple(message for messages in reversed(links) for message in messages)

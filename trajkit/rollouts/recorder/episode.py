@@ -102,28 +102,14 @@ class RecordedEpisode:
                 f"{function.__name__} is a generator: it would run when its episode is over",
                 hint="with recorder.episode(...) inside it",
             )
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def played(*args: P.args, **kwargs: P.kwargs) -> Any:
-                with RecordedEpisode(self._log, self._facts):
-                    return await function(*args, **kwargs)
-
-            return played  # type: ignore[return-value]  # an async function is one that returns an awaitable
-
-        @functools.wraps(function)
-        def play(*args: P.args, **kwargs: P.kwargs) -> R:
-            with RecordedEpisode(self._log, self._facts):
-                return function(*args, **kwargs)
-
-        return play
+        return _within(function, lambda: RecordedEpisode(self._log, self._facts))
 
     def bind(self, function: Callable[P, R]) -> Callable[P, R]:
         """Bind a function to this episode, for a thread pool: its calls belong to this episode.
 
         New threads do not inherit the block that started them: `pool.map(e.bind(work), items)`.
         """
-        return self._bound(function, None)
+        return _within(function, lambda: Agent(self, None))
 
     def agent(self, name: str) -> Agent:
         """Name one of several agents: `with e.agent("planner"): ...` marks the steps of its calls.
@@ -276,34 +262,11 @@ class RecordedEpisode:
                 break
         _scopes.set(tuple(scopes))
 
-    def _bound(self, function: Callable[P, R], agent: str | None) -> Callable[P, R]:
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def within_task(*args: P.args, **kwargs: P.kwargs) -> Any:
-                self._enter(agent)
-                try:
-                    return await function(*args, **kwargs)
-                finally:
-                    self._leave(agent)
-
-            return within_task  # type: ignore[return-value]  # as above
-
-        @functools.wraps(function)
-        def within(*args: P.args, **kwargs: P.kwargs) -> R:
-            self._enter(agent)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self._leave(agent)
-
-        return within
-
 
 class Agent:
     """One of several agents of an episode. Created by `RecordedEpisode.agent`; may be entered many times."""
 
-    def __init__(self, episode: RecordedEpisode, name: str) -> None:
+    def __init__(self, episode: RecordedEpisode, name: str | None) -> None:
         self._episode = episode
         self.name = name
         """Name in the column `agent_name` of its steps."""
@@ -323,7 +286,7 @@ class Agent:
 
     def bind(self, function: Callable[P, R]) -> Callable[P, R]:
         """Bind a function to this agent, for a thread pool."""
-        return self._episode._bound(function, self.name)
+        return _within(function, lambda: self)
 
     def reward(self, value: float) -> None:
         """Record the reward of this agent's last step; several for one step add up.
@@ -337,3 +300,22 @@ class Agent:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat()
+
+
+def _within(function: Callable[P, R], block: Callable[[], RecordedEpisode | Agent]) -> Callable[P, R]:
+    """Return a function, which may be `async`, of which each call runs in a block."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def within_task(*args: P.args, **kwargs: P.kwargs) -> Any:
+            with block():
+                return await function(*args, **kwargs)
+
+        return within_task  # type: ignore[return-value]  # an async function is one that returns an awaitable
+
+    @functools.wraps(function)
+    def within(*args: P.args, **kwargs: P.kwargs) -> R:
+        with block():
+            return function(*args, **kwargs)
+
+    return within

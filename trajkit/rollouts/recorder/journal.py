@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from trajkit._core.files import refuse_existing
 from trajkit.errors import StoreError
@@ -31,21 +31,6 @@ def journal_path(store: Path) -> Path:
 def late_path(store: Path) -> Path:
     """Return the path of the journal of notes on a written store: beside it, with `.late`."""
     return store.with_name(f"{store.name}.late")
-
-
-class Record(NamedTuple):
-    """A record that was read from a journal."""
-
-    header: dict[str, Any]
-    bodies: tuple[bytes, ...] = ()
-    """Its bytes; empty where only the header was read."""
-
-
-class Place(NamedTuple):
-    """The position and header of a record."""
-
-    offset: int
-    header: dict[str, Any]
 
 
 class Journal:
@@ -152,8 +137,8 @@ class JournalReader:
         self.n_bytes_unread = 0
         """Bytes of a partial record at the end, which the process was writing when it was killed."""
 
-    def places(self) -> Iterator[Place]:
-        """Yield every whole record except for the first, in the order written.
+    def places(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield offset and header of every whole record except for the first, in the order written.
 
         Raises:
             StoreError: The file is not a journal, or of a newer version.
@@ -164,21 +149,21 @@ class JournalReader:
             if is_first:
                 _check_first(self._path, header)
             else:
-                yield Place(offset, header)
+                yield offset, header
             is_first = False
             offset = start + sum(header["sizes"]) + 1
         if is_first:
             raise StoreError(f"{self._path} is not a recorder's journal")
         self.n_bytes_unread = self._n_bytes - offset
 
-    def record(self, offset: int) -> Record:
-        """Return the whole record at an offset."""
+    def record(self, offset: int) -> tuple[dict[str, Any], list[bytes]]:
+        """Return header and bytes of the record at an offset."""
         found = self._header(offset)
         if found is None:
             raise StoreError(f"{self._path} has no record at byte {offset}")
         header, start = found
         self._file.seek(start)
-        return Record(header, tuple(self._file.read(size) for size in header["sizes"]))
+        return header, [self._file.read(size) for size in header["sizes"]]
 
     def _header(self, offset: int) -> tuple[dict[str, Any], int] | None:
         """Return a header and the start of its bytes; None where no whole record begins."""

@@ -7,6 +7,7 @@ once.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import logging
@@ -17,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 import trajkit
@@ -88,25 +88,17 @@ class Answered(NamedTuple):
     """Whether it belongs to no episode."""
 
 
+@dataclasses.dataclass(eq=False)
 class _Volume:
-    """One store while calls are recorded for it.
+    """One store while calls are recorded for it."""
 
-    Args:
-        store: The store.
-        facts: Facts for the first record of its journal.
-
-    Raises:
-        StoreError: The store exists, or is being recorded, or an old journal is in its place.
-    """
-
-    def __init__(self, store: Path, facts: dict[str, Any]) -> None:
-        self.store = store
-        self.journal: Journal | None = Journal(store, facts)
-        """None after it was closed."""
-        self.open: set[str] = set()
-        """Episodes that have not ended."""
-        self.begun: set[str] = set()
-        """Episodes that began here although the day has an earlier store; usually few."""
+    store: Path
+    journal: Journal | None
+    """None after it was closed."""
+    open: set[str] = dataclasses.field(default_factory=set)
+    """Episodes that have not ended."""
+    begun: set[str] = dataclasses.field(default_factory=set)
+    """Episodes that began here although the day has an earlier store; usually few."""
 
 
 class Log:
@@ -175,9 +167,13 @@ class Log:
             self._fault,
         )
 
-    def guard(self, what: Literal["call", "note"]) -> _Guard:
-        """Return a block that catches all errors, counts them, and warns once."""
-        return _Guard(self, what)
+    @contextlib.contextmanager
+    def guard(self, what: Literal["call", "note"]) -> Iterator[None]:
+        """Catch all errors of a block, count them, and warn once."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 -- no failure to record may reach the call
+            self.lost(what, hidden(f"{type(error).__name__}: {error}"))
 
     def asked(self, request: Any, keys: Collection[str]) -> Asked | None:
         """Return the request to a model; None when it is not a conversation."""
@@ -355,12 +351,12 @@ class Log:
         """Open a new volume; if the day already has a store, the new one gets a numbered name."""
         self._refuse_closed()
         if not self.rotates:
-            return _Volume(self.store, _facts())
+            return _Volume(self.store, Journal(self.store, _facts()))
         for number in itertools.count(1):
             name = self.store.name.replace(_DATE, day) + (f"-{number}" if number > 1 else "")
             store = self.store.with_name(name)
             try:
-                return _Volume(store, _facts())
+                return _Volume(store, Journal(store, _facts()))
             except StoreError:
                 if not store.exists() and not journal_path(store).exists():
                     raise
@@ -410,24 +406,3 @@ def _safe_answer(call: Answered) -> tuple[bytes, dict[str, Any]]:
         if (clean := without_keys(whole, keys)) != whole:
             return clean, {"is_put_together": True}
     return without_keys(call.answer, keys), {}
-
-
-class _Guard:
-    """See `Log.guard`."""
-
-    __slots__ = ("_log", "_what")
-
-    def __init__(self, log: Log, what: str) -> None:
-        self._log = log
-        self._what = what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self._log.lost(self._what, hidden(f"{type(error).__name__}: {error}"))
-        return True

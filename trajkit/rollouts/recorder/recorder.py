@@ -17,15 +17,15 @@ from pydantic import JsonValue
 
 import trajkit
 from trajkit._core.files import refuse_existing
-from trajkit.errors import TrajkitError
+from trajkit.errors import RequestError, TrajkitError
 from trajkit.rollouts.recorder.assemble import Tally, episodes, with_notes
 from trajkit.rollouts.recorder.client import recorded, refuse_others
 from trajkit.rollouts.recorder.episode import RecordedEpisode, current_scope
 from trajkit.rollouts.recorder.journal import JournalReader, abandoned, journal_path, late_path
 from trajkit.rollouts.recorder.log import Counts, Log
 from trajkit.rollouts.recorder.notes import Notes
-from trajkit.rollouts.recorder.values import episode_facts
-from trajkit.schema import Episode, LineageEntry, Manifest
+from trajkit.rollouts.recorder.values import seed_number, text
+from trajkit.schema import Episode, LineageEntry, Manifest, Purpose
 from trajkit.schema.manifest import Left
 from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes
@@ -105,15 +105,17 @@ class Recorder(Generic[ClientT]):
         Raises:
             RequestError: A value cannot be recorded.
         """
-        facts = episode_facts(
-            task=task,
-            seed=seed,
-            env_id=env_id,
-            purpose=purpose,
-            tags=tags,
-            initial_state_hash=initial_state_hash,
-        )
-        return RecordedEpisode(self._log, facts)
+        if purpose not in list(Purpose):
+            raise RequestError(f"there is no purpose {purpose!r}", hint=", ".join(Purpose))
+        facts = {
+            "task": text(task, "a task"),
+            "seed": seed_number(seed),
+            "env_id": text(env_id, "an environment"),
+            "purpose": str(purpose),
+            "tags": {text(name, "a tag"): text(tag, f"tag {name!r}") for name, tag in (tags or {}).items()},
+            "initial_state_hash": text(initial_state_hash, "a hash"),
+        }
+        return RecordedEpisode(self._log, {name: value for name, value in facts.items() if value is not None})
 
     @property
     def current(self) -> RecordedEpisode | None:
@@ -311,9 +313,9 @@ def _with_late(store: Path, goal: Path) -> Manifest:
     notes: dict[str, Notes] = {}
     n_notes = 0
     with JournalReader(late_path(store)) as reader:
-        for place in reader.places():
-            episode_id = place.header["episode"]
-            notes.setdefault(episode_id, Notes(episode_id)).take(place.header)
+        for _, header in reader.places():
+            episode_id = header["episode"]
+            notes.setdefault(episode_id, Notes(episode_id)).take(header)
             n_notes += 1
     dataset = open_dataset(store)
     manifest = dataset.store.manifest

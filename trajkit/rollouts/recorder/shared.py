@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 _MOST_BASES = 4
@@ -75,39 +76,24 @@ class Lane:
 
 def n_common_start(one: bytes, other: bytes) -> int:
     """Return the length of the common start."""
-    n_most = min(len(one), len(other))
-    low, size = 0, _FIRST_PIECE
-    while low < n_most and _same(one, other, low, min(low + size, n_most)):
-        low, size = min(low + size, n_most), 2 * size
-    high = min(low + size, n_most)
-    while low < high:  # equal up to `low`, and different somewhere before `high`
-        middle = (low + high + 1) // 2
-        if _same(one, other, low, middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _same(one: bytes, other: bytes, low: int, high: int) -> bool:
-    return one[low:high] == other[low:high]
+    return _n_common(min(len(one), len(other)), lambda low, high: one[low:high] == other[low:high])
 
 
 def n_common_end(one: bytes, other: bytes) -> int:
     """Return the length of the common end."""
-    n_most = min(len(one), len(other))
+    n, m = len(one), len(other)
+    return _n_common(min(n, m), lambda low, high: one[n - high : n - low] == other[m - high : m - low])
+
+
+def _n_common(n_most: int, is_same: Callable[[int, int], bool]) -> int:
     low, size = 0, _FIRST_PIECE
-    while low < n_most and _same_end(one, other, low, min(low + size, n_most)):
+    while low < n_most and is_same(low, min(low + size, n_most)):
         low, size = min(low + size, n_most), 2 * size
     high = min(low + size, n_most)
-    while low < high:
+    while low < high:  # equal up to `low`, and different somewhere before `high`
         middle = (low + high + 1) // 2
-        if _same_end(one, other, low, middle):
+        if is_same(low, middle):
             low = middle
         else:
             high = middle - 1
     return low
-
-
-def _same_end(one: bytes, other: bytes, low: int, high: int) -> bool:
-    return one[len(one) - high : len(one) - low] == other[len(other) - high : len(other) - low]

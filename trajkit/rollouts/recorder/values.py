@@ -4,44 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from trajkit.errors import RequestError
-from trajkit.schema import Purpose
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
-def episode_facts(
-    *,
-    task: str | None,
-    seed: int | None,
-    env_id: str | None,
-    purpose: str,
-    tags: Mapping[str, str] | None,
-    initial_state_hash: str | None,
-) -> dict[str, Any]:
-    """Check the facts about a new episode.
+def seed_number(value: Any) -> int | None:
+    """Check a seed, or None.
 
     Raises:
-        RequestError: A value cannot be recorded.
+        RequestError: It is not a whole number of 64 bits.
     """
-    if purpose not in list(Purpose):
-        raise RequestError(f"there is no purpose {purpose!r}", hint=", ".join(Purpose))
-    if seed is not None:
-        seed = seed.item() if hasattr(seed, "item") else seed
-        if not isinstance(seed, int) or isinstance(seed, bool) or not _LEAST <= seed <= _MOST:
-            raise RequestError(f"a seed is a whole number of 64 bits, not {seed!r}")
-    facts = {
-        "task": text(task, "a task"),
-        "seed": seed,
-        "env_id": text(env_id, "an environment"),
-        "purpose": str(purpose),
-        "tags": {text(name, "a tag"): text(value, f"tag {name!r}") for name, value in (tags or {}).items()},
-        "initial_state_hash": text(initial_state_hash, "a hash"),
-    }
-    return {name: value for name, value in facts.items() if value is not None}
+    plain = value.item() if hasattr(value, "item") else value
+    if plain is not None and (
+        not isinstance(plain, int) or isinstance(plain, bool) or not _LEAST <= plain <= _MOST
+    ):
+        raise RequestError(f"a seed is a whole number of 64 bits, not {plain!r}")
+    return plain
 
 
 def number(value: Any, what: str) -> float:

@@ -104,15 +104,11 @@ def write_store(
         metrics=metrics,
     )
     if before is not None:
-        _swap(goal, fresh)
+        old = temporary_beside(goal)
+        goal.replace(old)
+        fresh.replace(goal)
+        shutil.rmtree(old)
     return Written(goal, manifest, lookup.n_missing)
-
-
-def _swap(goal: Path, fresh: Path) -> None:
-    old = temporary_beside(goal)
-    goal.replace(old)
-    fresh.replace(goal)
-    shutil.rmtree(old)
 
 
 class _Lookup:

@@ -107,21 +107,16 @@ def outcome_of(metrics: Mapping[str, float], success: str, *, truncated: bool) -
     return Outcome.TRUNCATED if truncated else Outcome.FAILURE
 
 
-def to_episode(played: Played, prompts: Mapping[str, Sent] | None = None) -> Episode:
+def to_episode(played: Played) -> Episode:
     """Convert a played episode to the store's form.
 
     Each call of a model is a transition. Where a step of the environment has several calls, only the last
-    transition has the action and its result.
-
-    Args:
-        played: The played episode.
-        prompts: Prompts by inference id, for calls whose prompt only the gateway's database has; a step
-            without one has unknown `messages` and `tools`.
+    transition has the action and its result. A call whose prompt only the gateway's database has has unknown
+    `messages` and `tools`.
     """
     steps = tuple(_transitions(played))
-    prompts_known = [step.messages for step in steps]
     is_whole = played.fault is None
-    episode = Episode(
+    return Episode(
         episode_id=played.episode_id,
         source="rollout",
         env_id=played.env_id,
@@ -137,10 +132,9 @@ def to_episode(played: Played, prompts: Mapping[str, Sent] | None = None) -> Epi
         metrics={name: single_precision(value) for name, value in played.metrics.items()},
         tags=played.tags,
         origin=_origin(played),
-        steps=tuple(_kept_once(steps, prompts_known)),
+        steps=tuple(_kept_once(steps, [step.messages for step in steps])),
         feedback=played.feedback,
     )
-    return episode if prompts is None else with_prompts(episode, prompts)
 
 
 def with_prompts(episode: Episode, prompts: Mapping[str, Sent]) -> Episode:

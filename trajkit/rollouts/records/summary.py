@@ -11,6 +11,8 @@ from trajkit.rollouts.records.record import RETURN_METRIC, Played
 from trajkit.schema import Outcome
 
 ALL_TASKS = "all"
+_AVERAGED = ("total_reward", "length", "n_input_tokens", "n_output_tokens")
+"""What a row has the mean of, besides successes."""
 
 
 class Mean(NamedTuple):
@@ -159,8 +161,7 @@ class _Group:
     def __init__(self) -> None:
         self.errors: Counter[str] = Counter()
         self.n = self.n_successes = self.n_steps = self.n_invalid = 0
-        self.total_reward, self.length = Moments(), Moments()
-        self.n_input_tokens, self.n_output_tokens = Moments(), Moments()
+        self.moments = {name: Moments() for name in _AVERAGED}
 
     def add(self, one: Score) -> None:
         if one.error is not None:
@@ -170,12 +171,10 @@ class _Group:
         self.n_successes += one.is_success
         self.n_steps += one.n_steps
         self.n_invalid += one.n_invalid
-        self.total_reward.add(one.total_reward)
-        self.length.add(one.n_steps)
-        if one.n_input_tokens is not None:
-            self.n_input_tokens.add(one.n_input_tokens)
-        if one.n_output_tokens is not None:
-            self.n_output_tokens.add(one.n_output_tokens)
+        values = (one.total_reward, one.n_steps, one.n_input_tokens, one.n_output_tokens)
+        for moments, value in zip(self.moments.values(), values, strict=True):
+            if value is not None:
+                moments.add(value)
 
     def row(self, variant: str, task: str) -> Row:
         return Row(
@@ -186,10 +185,7 @@ class _Group:
             n_steps=self.n_steps,
             n_invalid=self.n_invalid,
             success=proportion(self.n_successes, self.n),
-            total_reward=self.total_reward.mean(),
-            length=self.length.mean(),
-            n_input_tokens=self.n_input_tokens.mean() if self.n_input_tokens.n == self.n else None,
-            n_output_tokens=self.n_output_tokens.mean() if self.n_output_tokens.n == self.n else None,
+            **{name: each.mean() if each.n == self.n else None for name, each in self.moments.items()},
         )
 
 
@@ -204,9 +200,5 @@ def _over_tasks(rows: Sequence[Row]) -> Row:
         errors=dict(errors),
         n_steps=sum(row.n_steps for row in rows),
         n_invalid=sum(row.n_invalid for row in rows),
-        success=stratified([row.success for row in rows]),
-        total_reward=stratified([row.total_reward for row in rows]),
-        length=stratified([row.length for row in rows]),
-        n_input_tokens=stratified([row.n_input_tokens for row in rows]),
-        n_output_tokens=stratified([row.n_output_tokens for row in rows]),
+        **{name: stratified([getattr(row, name) for row in rows]) for name in ("success", *_AVERAGED)},
     )

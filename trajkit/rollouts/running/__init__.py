@@ -1,3 +1,3 @@
 """Run attempts side by side within limits of number, time and cost."""
 
-__all__ = ["calling", "costs", "limits", "pool", "runner"]
+__all__ = ["calling", "costs", "limits", "runner"]

@@ -54,7 +54,7 @@ class Attempt:
             Faulty: It failed.
         """
         self._environment = environment
-        self._start = _of_environment(lambda: environment.reset(self.job.seed))
+        self._start = of_environment(lambda: environment.reset(self.job.seed))
 
     async def play(self, budget: Budget, on_step: Callable[[], None]) -> None:
         """Play to the end. When it raises, the steps played so far are kept.
@@ -79,7 +79,7 @@ class Attempt:
                         raise Faulty(_too_long(self._plan))
                     observation = await self._step(observation)
                     on_step()
-                self._statistics = _of_environment(self._environment.statistics)
+                self._statistics = of_environment(self._environment.statistics)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -99,11 +99,11 @@ class Attempt:
             self._tags,
         )
         # an environment that takes any text has no list of actions
-        legal = _of_environment(environment.legal_actions) or None if self._info.rule is None else None
+        legal = of_environment(environment.legal_actions) or None if self._info.rule is None else None
         choice = await self._choose(situation)
         self._check_order(choice)
         said = choice.action if isinstance(choice.action, str) else None
-        result = self._limited(_of_environment(lambda: environment.step(said)))
+        result = self._limited(of_environment(lambda: environment.step(said)))
         began, ended = step_times(choice, datetime.now(UTC))
         self._steps.append(PlayedStep(observation, choice, result, began, ended, legal))
         self._past.append(Past(observation, result.action_executed, result.action_valid))
@@ -182,7 +182,12 @@ class Attempt:
         )
 
 
-def _of_environment(ask: Callable[[], T]) -> T:
+def of_environment(ask: Callable[[], T]) -> T:
+    """Return what an environment answers.
+
+    Raises:
+        Faulty: It failed.
+    """
     try:
         return ask()
     except RolloutError as error:

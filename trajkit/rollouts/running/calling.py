@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty, timed_out
 from trajkit.rollouts.running.limits import Budget
-from trajkit.rollouts.running.throttle import Throttle
 
 T = TypeVar("T")
 
@@ -25,12 +25,97 @@ _MOST_PROBES = 3
 _AWAY = (FaultKind.CONNECTION, FaultKind.NOT_STORED)
 
 
-class _Outage:
-    """An outage of a service that had answered before: its start, and the number of attempts."""
+class Throttle:
+    """A limit that is halved by a "too many requests" and grows by one per round of good answers.
 
-    def __init__(self) -> None:
-        self.since: float | None = None
-        self.n_probes = 0
+    Args:
+        most: Initial and highest limit.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.limit = most
+        """Requests that may be in flight now."""
+        self.lowest = most
+        """The lowest that the limit has been."""
+        self.n_in_flight = 0
+        self._n_good = 0
+        self._n_cuts = 0
+        self._open_at = 0.0
+        self._before_away: int | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[int]:
+        """Wait until one more request may be sent, and hold its place for the time of the block.
+
+        Yields:
+            How often the limit was halved before, for `too_many`.
+        """
+        while self.n_in_flight >= self.limit:
+            await self._wait_for_place()
+        self.n_in_flight += 1
+        try:
+            while (pause_s := self._open_at - time.monotonic()) > 0:
+                await asyncio.sleep(pause_s)
+            yield self._n_cuts
+        finally:
+            self.n_in_flight -= 1
+            self._wake()
+
+    async def _wait_for_place(self) -> None:
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():
+                self._wake()  # this one was already admitted: admit the next one
+            raise
+
+    def _wake(self) -> None:
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+
+    def good(self) -> None:
+        """Record an answer: after as many answers as the limit, the limit grows by one."""
+        self.back()
+        self._n_good += 1
+        if self._n_good >= self.limit < self.most:
+            self.limit += 1
+            self._n_good = 0
+            self._wake()
+
+    def away(self, pause_s: float) -> None:
+        """Record an outage: send one request at a time, after a pause, until one is answered."""
+        self._open_at = max(self._open_at, time.monotonic() + pause_s)
+        if self._before_away is None:
+            self._before_away, self.limit = self.limit, 1
+
+    def back(self) -> None:
+        """Record the end of an outage, or of the wait for it: restore the limit."""
+        if self._before_away is not None:
+            self.limit, self._before_away = self._before_away, None
+            for _ in range(self.limit):
+                self._wake()
+
+    def too_many(self, seen_cuts: int, retry_after_s: float | None) -> None:
+        """Record a request for fewer requests: halve the limit, once for all that were in flight together.
+
+        Args:
+            seen_cuts: What `turn` gave the refused request.
+            retry_after_s: Seconds without requests; None when the service gave none.
+        """
+        if retry_after_s is not None:
+            self._open_at = max(self._open_at, time.monotonic() + retry_after_s)
+        if seen_cuts == self._n_cuts:
+            self._n_cuts += 1
+            self._n_good = 0
+            self.limit = max(1, self.limit // 2)
+            self.lowest = min(self.lowest, self.limit)
 
 
 class Caller:
@@ -53,7 +138,9 @@ class Caller:
         self.retries = retries
         self.budget = budget or Budget()
         self.throttle = Throttle(concurrency)
-        self._outage: _Outage | None = None
+        self._has_answered = False
+        self._away_since: float | None = None
+        self._n_probes = 0
         self.faults: Counter[FaultKind] = Counter()
         """Number of failures by kind, including those that a retry resolved."""
 
@@ -83,7 +170,7 @@ class Caller:
             number += 1
 
     async def _once(self, attempt: Callable[[], Awaitable[T]], is_paid: bool) -> T:
-        async with self.throttle.turn() as turn:
+        async with self.throttle.turn() as seen_cuts:
             if is_paid:
                 self.budget.begin_call()
             try:
@@ -96,39 +183,32 @@ class Caller:
             except Faulty as failure:
                 if failure.fault.kind == FaultKind.RATE_LIMIT:
                     may_wait = self._may_pass(failure.fault)
-                    turn.too_many(failure.fault.retry_after_s if may_wait else None)
+                    self.throttle.too_many(seen_cuts, failure.fault.retry_after_s if may_wait else None)
                 raise
             finally:
                 if is_paid:
                     self.budget.end_call()
-            turn.good()
-            self._outage = _Outage()
+            self.throttle.good()
+            self._has_answered, self._away_since, self._n_probes = True, None, 0
             return answer
 
     def _is_waited_for(self, fault: Fault) -> bool:
         """Check whether a service that had answered is down and still worth waiting for."""
-        outage = self._outage
-        if fault.kind not in _AWAY or fault.is_lasting or outage is None or self.retries == 0:
+        if fault.kind not in _AWAY or fault.is_lasting or not self._has_answered or self.retries == 0:
             return False
         now = time.monotonic()
-        outage.since = outage.since or now
-        if now - outage.since > OUTAGE_S:
-            self._outage = None  # wait for the next outage only after another answer
+        self._away_since = self._away_since or now
+        if now - self._away_since > OUTAGE_S:
+            self._has_answered = False  # wait for the next outage only after another answer
             self.throttle.back()
             return False
-        self.throttle.away(wait_s(outage.n_probes))
-        outage.n_probes = min(outage.n_probes + 1, _MOST_PROBES)
+        self.throttle.away(wait_s(self._n_probes))
+        self._n_probes = min(self._n_probes + 1, _MOST_PROBES)
         return True
 
     def _may_pass(self, fault: Fault) -> bool:
         """Whether to retry; a service that asks for an hour's wait has refused."""
         return not fault.is_lasting and (fault.retry_after_s or 0) <= self.timeout_s
-
-    def spent(
-        self, *, n_input_tokens: int | None, n_output_tokens: int | None, cost_usd: float | None = None
-    ) -> None:
-        """Record the usage of an answer; see `Budget.spend`."""
-        self.budget.spend(n_input_tokens=n_input_tokens, n_output_tokens=n_output_tokens, cost_usd=cost_usd)
 
 
 def wait_s(number: int) -> float:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from trajkit.rollouts.cast import has_key, model_url, shown_url
-from trajkit.rollouts.gateway.paid import asked_by, is_here
+from trajkit.rollouts.cast import model_key, model_url
+from trajkit.rollouts.faults import shown_url
+from trajkit.rollouts.gateway.paid import Asked, asked_by, is_here
 from trajkit.rollouts.gateway.venue import Venue
 from trajkit.rollouts.options import Options, PolicyKind
 from trajkit.rollouts.plan import Plan
-from trajkit.rollouts.running.limits import Prices
-from trajkit.rollouts.running.scout import Sight
+
+if TYPE_CHECKING:
+    from trajkit.rollouts.preparation import Session, Sight
 
 CHARACTERS_PER_TOKEN = 3
 """Characters per token: fewer than in most texts (about 4 in English), so that estimates are high."""
@@ -41,37 +43,10 @@ class Estimate(NamedTuple):
     """Cost of these tokens in US dollars; None when prices or tokens are unknown."""
 
 
-class _PerStep(NamedTuple):
-    """The model calls of one step."""
-
-    models: tuple[str, ...]
-    n_calls: int | None
-    max_tokens: int | None
-    n_prompt_characters: int
-
-
-def estimate(
-    options: Options,
-    plan: Plan,
-    sights: tuple[Sight, ...],
-    n_episodes: int,
-    *,
-    venue: Venue | None,
-    function: str | None,
-    prices: Prices | None,
-) -> Estimate:
-    """Estimate the maximum that the rest of a run may use.
-
-    Args:
-        options: The options of the rollout.
-        plan: The episodes to play.
-        sights: The properties of the tasks, in the plan's order.
-        n_episodes: Number of episodes that are still to be played.
-        venue: The gateway; None for a policy that needs none.
-        function: The gateway's function.
-        prices: The prices of tokens; None when unknown.
-    """
-    each = _per_step(options, plan, venue, function)
+def estimate(session: Session, n_episodes: int) -> Estimate:
+    """Estimate the maximum that a number of episodes of a session may use."""
+    options, plan, sights, prices = session.options, session.plan, session.sights, session.prices
+    each = asked_per_step(session)
     n_steps = _n_steps(plan, sights, n_episodes)
     n_calls = None if n_steps is None or each.n_calls is None else n_steps * each.n_calls
     if options.max_calls is not None:
@@ -87,11 +62,6 @@ def estimate(
     return Estimate(each.models, n_episodes, n_calls, n_in, n_out, each.max_tokens is not None, cost_usd)
 
 
-def paid_models(options: Options, plan: Plan, venue: Venue | None, function: str | None) -> tuple[str, ...]:
-    """Return the models that a run calls and that cost money; empty when all calls are free."""
-    return _per_step(options, plan, venue, function).models
-
-
 def _n_steps(plan: Plan, sights: tuple[Sight, ...], n_episodes: int) -> int | None:
     """Return the most actions in a number of episodes; None when nothing limits them."""
     limits = []
@@ -105,24 +75,26 @@ def _n_steps(plan: Plan, sights: tuple[Sight, ...], n_episodes: int) -> int | No
     return max(limits) * n_episodes
 
 
-def _per_step(options: Options, plan: Plan, venue: Venue | None, function: str | None) -> _PerStep:
+def asked_per_step(session: Session) -> Asked:
+    """Return what a session calls at one step; without models when all calls are free."""
+    options = session.options
     match options.kind:
         case PolicyKind.GATEWAY:
-            return _of_gateway(plan.variants, venue, function or "")
+            return _of_gateway(session.plan.variants, session.venue, session.function_name or "")
         case PolicyKind.OPENAI:
             return _of_endpoint(options)
         case PolicyKind.VLLM if options.model_url is not None and not is_here(options.model_url):
             return _of_vllm(options, shown_url(options.model_url))
         case PolicyKind.MODULE:
-            return _of_agent(options, venue)
+            return _of_agent(options, session.venue)
         case _:
-            return _PerStep((), 0, None, 0)
+            return Asked((), 0)
 
 
-def _of_gateway(variants: Sequence[str], venue: Venue | None, function: str) -> _PerStep:
+def _of_gateway(variants: Sequence[str], venue: Venue | None, function: str) -> Asked:
     if venue is None or venue.described_by is None:
         name = venue.name if venue else "the gateway"
-        return _PerStep((f"any model of the gateway at {name}",), 1, None, 0)
+        return Asked((f"any model of the gateway at {name}",), 1)
     asked = [asked_by(venue.described_by, function, one, stand_in_is=venue.model) for one in variants]
     names = dict.fromkeys(
         f"{venue.model or name} (variant {variant})"
@@ -130,40 +102,40 @@ def _of_gateway(variants: Sequence[str], venue: Venue | None, function: str) -> 
         for name in one.models
     )
     limits = [one.max_tokens for one in asked if one.max_tokens is not None]
-    return _PerStep(
+    return Asked(
         tuple(names),
-        max(one.n_calls for one in asked),
+        max(one.n_calls or 0 for one in asked),
         max(limits) if len(limits) == len(asked) else None,
         max(one.n_prompt_characters for one in asked),
     )
 
 
-def _of_endpoint(options: Options) -> _PerStep:
+def _of_endpoint(options: Options) -> Asked:
     from trajkit.rollouts.endpoints.policy import read_settings
 
     url = model_url(options)
     names = () if is_here(url) else (f"{options.model} at {shown_url(url)}",)
-    return _PerStep(names, 1, read_settings(options.policy_settings).max_tokens, _PROMPT_CHARACTERS)
+    return Asked(names, 1, read_settings(options.policy_settings).max_tokens, _PROMPT_CHARACTERS)
 
 
-def _of_vllm(options: Options, place: str) -> _PerStep:
+def _of_vllm(options: Options, place: str) -> Asked:
     names = [player.served_as for player in options.players] or [options.model_called or options.model or ""]
-    return _PerStep(tuple(f"{name} at {place}" for name in names), 1, None, _PROMPT_CHARACTERS)
+    return Asked(tuple(f"{name} at {place}" for name in names), 1, None, _PROMPT_CHARACTERS)
 
 
-def _of_agent(options: Options, venue: Venue | None) -> _PerStep:
+def _of_agent(options: Options, venue: Venue | None) -> Asked:
     """Return the calls of an agent, which may call any reachable model any number of times."""
     if options.players and options.model_url is None:  # models of this machine, and no gateway
-        return _PerStep((), 0, None, 0)
+        return Asked((), 0)
     names = []
     url = model_url(options)
     if options.players and not is_here(url):
         names += [f"{player.model} at {shown_url(url)}" for player in options.players]
-    elif not is_here(url) and (options.model or options.model_url or has_key()):
+    elif not is_here(url) and (options.model or options.model_url or model_key() is not None):
         names.append(f"{options.model or 'any model of the agent'} at {shown_url(url)}")
     if venue is not None and venue.names is not None and venue.described_by is not None:
         for function, variants in venue.names.functions.items():
             for variant in variants:
                 found = asked_by(venue.described_by, function, variant, stand_in_is=venue.model)
                 names += [f"{venue.model or name} (function {function})" for name in found.models]
-    return _PerStep(tuple(dict.fromkeys(names)), None if names else 0, None, 0)
+    return Asked(tuple(dict.fromkeys(names)), None if names else 0)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from trajkit.errors import ServiceError
+from trajkit.schema import Episode, Transition
 
 _MILLION = 1_000_000
 
@@ -22,6 +23,15 @@ class Prices(NamedTuple):
     def cost_usd(self, n_input_tokens: float, n_output_tokens: float) -> float:
         """Return the cost of a number of tokens, in US dollars."""
         return (self.input_usd * n_input_tokens + self.output_usd * n_output_tokens) / _MILLION
+
+    def priced(self, episode: Episode) -> Episode:
+        """Add the cost of each answer whose tokens are known and whose cost the service did not report."""
+        return episode.model_copy(update={"steps": tuple(map(self._priced, episode.steps))})
+
+    def _priced(self, step: Transition) -> Transition:
+        if step.cost_usd is not None or step.n_input_tokens is None or step.n_output_tokens is None:
+            return step
+        return step.model_copy(update={"cost_usd": self.cost_usd(step.n_input_tokens, step.n_output_tokens)})
 
 
 class Limits(NamedTuple):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 
 from trajkit.environments import typed_environment
-from trajkit.environments.base import EnvironmentInfo
+from trajkit.environments.base import Environment, EnvironmentInfo
 from trajkit.errors import RequestError, RolloutError, ServiceError
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty
 from trajkit.rollouts.plan import Job, Plan
@@ -14,13 +16,57 @@ from trajkit.rollouts.policies import Policy
 from trajkit.rollouts.records.record import Played
 from trajkit.rollouts.running.attempt import Attempt
 from trajkit.rollouts.running.limits import Budget, LimitReached
-from trajkit.rollouts.running.pool import Pool
 
 GIVE_UP_AT_START = 5
 """If no step ever worked and this many episodes failed in the same way, the service is down."""
 
 _LAST_WORDS_S = 5.0
 """Seconds that a stopped run waits for feedback that is being logged."""
+
+
+class Pool:
+    """Lends environments by task, and creates new ones only where none is free.
+
+    Args:
+        make: Creates an environment for a task.
+        most: Most open environments; at least as many as are lent at once.
+    """
+
+    def __init__(self, make: Callable[[str], Environment], most: int) -> None:
+        self._make = make
+        self._most = most
+        self._idle: dict[str, list[Environment]] = {}
+        self.n_open = 0
+
+    @contextlib.contextmanager
+    def lent(self, task: str) -> Iterator[Environment]:
+        """Lend an environment for the time of a block; it is closed if the block raises."""
+        environment = self._take(task)
+        try:
+            yield environment
+        except BaseException:
+            self._close(environment)
+            raise
+        self._idle.setdefault(task, []).append(environment)
+
+    def close(self) -> None:
+        """Close the free environments."""
+        for waiting in self._idle.values():
+            while waiting:
+                self._close(waiting.pop())
+
+    def _take(self, task: str) -> Environment:
+        if waiting := self._idle.get(task):
+            return waiting.pop()
+        if self.n_open >= self._most:
+            self._close(next(waiting for waiting in self._idle.values() if waiting).pop())
+        environment = self._make(task)
+        self.n_open += 1
+        return environment
+
+    def _close(self, environment: Environment) -> None:
+        self.n_open -= 1
+        environment.close()
 
 
 async def play(
@@ -73,8 +119,10 @@ async def play(
     if missing := [variant for variant in plan.variants if variant not in policies]:
         raise RequestError(f"no policy is given for variant {missing[0]!r}")
     jobs = (job for job in plan.jobs() if not is_done(job))
-    run = _Run(plan, policies, info, jobs, budget or Budget(), pool, on_played, on_step, on_begun)
-    workers = [asyncio.create_task(run.work()) for _ in range(run.n_workers)]
+    n_workers = min(plan.concurrency, plan.n_jobs)
+    lends, breaker = pool or Pool(info.make, n_workers), _Breaker(2 * plan.concurrency)
+    run = _Run(plan, policies, info, jobs, budget or Budget(), lends, breaker, on_played, on_step, on_begun)
+    workers = [asyncio.create_task(run.work()) for _ in range(n_workers)]
     try:
         await asyncio.gather(*workers)
     except asyncio.CancelledError:
@@ -86,37 +134,25 @@ async def play(
     finally:
         await asyncio.gather(*workers, return_exceptions=True)
         if pool is None:
-            run.pool.close()
+            lends.close()
     return run.reached
 
 
+@dataclasses.dataclass
 class _Run:
     """One run of a plan: the workers share the list of remaining jobs."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        policies: Mapping[str, Policy],
-        info: EnvironmentInfo,
-        jobs: Iterator[Job],
-        budget: Budget,
-        pool: Pool | None,
-        on_played: Callable[[Played], None],
-        on_step: Callable[[], None],
-        on_begun: Callable[[Job, str], None],
-    ) -> None:
-        self.plan = plan
-        self.policies = policies
-        self.info = info
-        self.jobs = jobs
-        self.budget = budget
-        self.on_played = on_played
-        self.on_step = on_step
-        self.on_begun = on_begun
-        self.n_workers = min(plan.concurrency, plan.n_jobs)
-        self.pool = pool or Pool(info.make, self.n_workers)
-        self.breaker = _Breaker(2 * plan.concurrency)
-        self.reached: LimitReached | None = None
+    plan: Plan
+    policies: Mapping[str, Policy]
+    info: EnvironmentInfo
+    jobs: Iterator[Job]
+    budget: Budget
+    pool: Pool
+    breaker: _Breaker
+    on_played: Callable[[Played], None]
+    on_step: Callable[[], None]
+    on_begun: Callable[[Job, str], None]
+    reached: LimitReached | None = None
 
     async def work(self) -> None:
         """Play episodes until none is left or a limit is reached; those of other workers continue."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from trajkit.sources.coding.lines import (
     NO_SYSTEM_PROMPT,
     Lines,
     Place,
+    Row,
     home_folder,
     looks_like,
     moment_at,
@@ -36,8 +38,6 @@ from trajkit.sources.files.found import Found
 from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.wish import Wish
 
-Row = dict[str, Any]
-"""An object as the program wrote it."""
 _INTERNAL = ("internal_chat_message_metadata_passthrough", "metadata")
 """Fields of an item that the model does not see."""
 _EFFORT = ("effort", "summary", "personality")
@@ -250,7 +250,6 @@ class _Log:
         ids = [item["id"] for item in self._answer if isinstance(item.get("id"), str)]
         call = Call(
             call_id=ids[0] if ids else f"{self.session_id}-{len(self.entries)}",
-            prompt=None,
             answer=answer,
             model_name=self._model,
             settings=dict(self._settings) or None,
@@ -312,8 +311,6 @@ class _Log:
             return  # the end of the turn repeats it
         call = Call(
             call_id=f"{self.session_id}-{len(self.entries)}",
-            prompt=None,
-            answer=None,
             error=why,
             model_name=self._model,
             agent_name=self._agent,
@@ -348,21 +345,18 @@ def _respelled(item: Row) -> Row:
     return item
 
 
-def _default_place() -> Path:
-    return home_folder("CODEX_HOME", "sessions", default=(".codex", "sessions"))
-
-
 SOURCE = Source(
     name="codex",
     about="sessions of Codex, with sub-agents and branches",
     read=read,
-    recognises=looks_like(
+    recognises=partial(
+        looks_like,
         lambda line: (
             (line.get("type") == "session_meta" and "payload" in line)
             or ("instructions" in line and {"id", "timestamp"} <= line.keys() and "type" not in line)
-        )
+        ),
     ),
-    default_place=_default_place,
+    default_place=partial(home_folder, "CODEX_HOME", "sessions", default=(".codex", "sessions")),
     is_personal=True,
     fidelity={
         "prompt": changed("the system prompt may have more than was sent; that of a summary is unknown"),

@@ -21,6 +21,8 @@ NO_SYSTEM_PROMPT = "the system prompt, which the program does not log"
 NO_ANSWER = "a session in which no model answered"
 """Files of sessions without a call."""
 
+Row = dict[str, Any]
+"""An object as a program wrote it."""
 _N_LOOKED_AT = 50
 _N_LINES_LOOKED_AT = 5
 
@@ -87,26 +89,17 @@ class Lines:
                 yield object_at(value, "")
 
 
-def first_lines(place: str) -> Iterator[dict[str, Any]]:
-    """The first objects of the first session file of a place; none where it has none."""
+def looks_like(is_one: Callable[[Mapping[str, Any]], bool], place: str) -> bool:
+    """Whether one of the first lines of the first session file of a place is as a program writes them."""
     try:
         where = place_of(place)
         if not where.root.exists():
-            return
-        if where.root.is_dir():
-            some = islice(files_under(where.root), _N_LOOKED_AT)
-            path = next((one for one in some if one.suffix == ".jsonl"), None)
-        else:
-            path = where.root if where.root.suffix == ".jsonl" else None
-        if path is not None:
-            yield from islice(Lines(path, where), _N_LINES_LOOKED_AT)
+            return False
+        some = islice(files_under(where.root), _N_LOOKED_AT) if where.within else [where.root]
+        path = next((one for one in some if one.suffix == ".jsonl"), None)
+        return path is not None and any(map(is_one, islice(Lines(path, where), _N_LINES_LOOKED_AT)))
     except (DataError, RequestError):
-        return
-
-
-def looks_like(is_one: Callable[[Mapping[str, Any]], bool]) -> Callable[[str], bool]:
-    """Whether one of the first lines of a place is as a program writes them."""
-    return lambda place: any(is_one(line) for line in first_lines(place))
+        return False
 
 
 def home_folder(variable: str, *below: str, default: tuple[str, ...]) -> Path:

@@ -21,6 +21,7 @@ from trajkit.sources.calls import Call, Session, found_by
 from trajkit.sources.coding.lines import (
     NO_ANSWER,
     NO_SYSTEM_PROMPT,
+    Row,
     home_folder,
     moment_at,
     place_of,
@@ -33,8 +34,6 @@ from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.sqlite_file import check_columns, columns_of, database
 from trajkit.sources.wish import Wish
 
-Row = dict[str, Any]
-"""An object as the program wrote it."""
 _FILE = "opencode.db"
 _COLUMNS = {
     "session": {"id", "parent_id", "directory", "title", "version", "time_created"},
@@ -286,7 +285,6 @@ def _call(
         extra["parts"] = others
     return Call(
         call_id=name,
-        prompt=None,
         answer=answer,
         model_name=message.get("modelID"),
         agent_name=message.get("agent") or message.get("mode"),
@@ -312,16 +310,14 @@ def _recognises(place: str) -> bool:
     return "://" not in place and (path.name == _FILE or (path / _FILE).is_file())
 
 
-def _default_place() -> Path:
-    return home_folder("XDG_DATA_HOME", "opencode", _FILE, default=(".local", "share", "opencode", _FILE))
-
-
 SOURCE = Source(
     name="opencode",
     about="sessions of OpenCode, with sub-agents",
     read=read,
     recognises=_recognises,
-    default_place=_default_place,
+    default_place=partial(
+        home_folder, "XDG_DATA_HOME", "opencode", _FILE, default=(".local", "share", "opencode", _FILE)
+    ),
     is_personal=True,
     fidelity={
         "prompt": changed("without the system prompt, which is not logged; that of a summary is unknown"),

@@ -6,6 +6,7 @@ The package describes the format in docs/session-format.md. A file has no system
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from trajkit.sources.coding.lines import (
     NO_SYSTEM_PROMPT,
     Lines,
     Place,
+    Row,
     home_folder,
     looks_like,
     moment_at,
@@ -31,8 +33,6 @@ from trajkit.sources.files.found import Found
 from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.wish import Wish
 
-Row = dict[str, Any]
-"""An object as the program wrote it."""
 _NEWEST = 3
 """The newest version of the format that is known; 1 is a list, later ones are trees."""
 _SUMMARY = "The conversation history before this point was compacted into the following summary:"
@@ -175,10 +175,8 @@ def _call(entry_id: str, message: Row, level: Any) -> Call:
     }
     return Call(
         call_id=entry_id,
-        prompt=None,
         answer=None if is_empty and is_failed else conversation_of([sent], "message")[0],
         model_name=message.get("model"),
-        latency_s=None,
         n_input_tokens=sum_at(usage, "input", "cacheRead", "cacheWrite", where="message.usage"),
         n_output_tokens=sum_at(usage, "output", where="message.usage"),
         cost_usd=cost,
@@ -231,16 +229,16 @@ def _messages_from(name: str, entry: Entry, entries: Mapping[str, Entry]) -> lis
     return []
 
 
-def _default_place() -> Path:
-    return home_folder("PI_CODING_AGENT_DIR", "sessions", default=(".pi", "agent", "sessions"))
-
-
 SOURCE = Source(
     name="pi",
     about="sessions of the coding agent pi, with branches",
     read=read,
-    recognises=looks_like(lambda line: line.get("type") == "session" and "cwd" in line and "id" in line),
-    default_place=_default_place,
+    recognises=partial(
+        looks_like, lambda line: line.get("type") == "session" and "cwd" in line and "id" in line
+    ),
+    default_place=partial(
+        home_folder, "PI_CODING_AGENT_DIR", "sessions", default=(".pi", "agent", "sessions")
+    ),
     is_personal=True,
     fidelity={
         "sub-agents": kept("each branch is an episode beside its session; pi has no sub-agents"),

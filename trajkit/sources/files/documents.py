@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from trajkit.formats.reading.document import BadDocument, Reading
 from trajkit.formats.sts import is_sts, read_sts
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
 from trajkit.sources.files.known import kind_named, kind_of
-from trajkit.sources.files.share import ALL, Share
 from trajkit.sources.files.texts import Line, json_of, lines_of, opened, read_whole, value_of
-from trajkit.sources.files.walk import files_under, shown_path
+from trajkit.sources.files.walk import ALL, Share, files_under, shown_path
 
 LINES = (".jsonl", ".ndjson")
 _ROWS_PER_BATCH = 64
+_OF_MESSAGES = ("messages", "prompt", "completion", "conversations")
+
+_Read = Callable[[], tuple[Reading | Rows, bytes]]
+"""Reads a document, with what is hashed to its id."""
 
 
 def documents(root: Path, name: str, share: Share = ALL) -> Iterator[Found | Unread]:
@@ -36,30 +40,49 @@ def documents(root: Path, name: str, share: Share = ALL) -> Iterator[Found | Unr
         share: Which of them; lines and rows of others are not parsed.
     """
     within = root if root.is_dir() else None
+    suffixes = LINES if name == "sts" else (*LINES, ".json", ".parquet")
     for path in files_under(root) if within else [root]:
-        place = shown_path(path, root)
-        suffix = path.suffix.lower()
+        place, suffix = shown_path(path, root), path.suffix.lower()
         if not share.has_file(place):
             continue
-        if name == "sts" and suffix in LINES:
+        if suffix not in suffixes:
             if share.has(place):
-                yield _attempt(place, lambda path=path: _session(path, within))  # type: ignore[misc]
-        elif suffix in LINES and name != "sts":
-            yield from _of_lines(path, place, name, within, share)
-        elif suffix == ".json" and name != "sts":
-            yield from _of_json(path, place, name, within, share)
-        elif suffix == ".parquet" and name != "sts":
-            yield from _of_table(path, place, name, within, share)
-        elif share.has(place):
-            yield Unread(suffix)
+                yield Unread(suffix)
+            continue
+        try:
+            for at, read in _parts(path, place, name, within):
+                if share.has(at):
+                    yield _attempt(at, read)
+        except BadDocument as error:
+            if share.has(place):
+                yield Found(place, problem=error.problem)
 
 
-def _attempt(place: str, read: Callable[[], tuple[Reading | Rows, bytes]]) -> Found:
+def line_document(line: Line, place: str, name: str) -> Found:
+    """The document in a line of a file, of a format of JSON values."""
+    return _attempt(f"{place}:{line.number}", partial(_of_line, line, name))
+
+
+def _attempt(place: str, read: _Read) -> Found:
     try:
         reading, key = read()
     except BadDocument as error:
         return Found(place, problem=error.problem)
     return Found(place, reading, key)
+
+
+def _parts(path: Path, place: str, name: str, within: Path | None) -> Iterator[tuple[str, _Read]]:
+    """The documents of a file, each with its place and what reads it."""
+    if name == "sts":
+        yield place, partial(_session, path, within)
+    elif path.suffix.lower() == ".json":
+        yield from _of_json(path, place, name, within)
+    elif path.suffix.lower() == ".parquet":
+        yield from _of_table(path, place, name, within)
+    else:
+        with opened(path, within) as file:
+            for line in lines_of(file):
+                yield f"{place}:{line.number}", partial(_of_line, line, name)
 
 
 def _read(value: Any, name: str) -> Reading | Rows:
@@ -71,43 +94,19 @@ def _read(value: Any, name: str) -> Reading | Rows:
     return kind.read(value) if rows is None else rows
 
 
-def _of_lines(path: Path, place: str, name: str, within: Path | None, share: Share) -> Iterator[Found]:
-    try:
-        with opened(path, within) as file:
-            for line in lines_of(file):
-                if share.has(f"{place}:{line.number}"):
-                    yield line_document(line, place, name)
-    except BadDocument as error:
-        if share.has(place):
-            yield Found(place, problem=error.problem)
+def _of_line(line: Line, name: str) -> tuple[Reading | Rows, bytes]:
+    return _read(value_of(line), name), line.data
 
 
-def line_document(line: Line, place: str, name: str) -> Found:
-    """The document in a line of a file, of a format of JSON values."""
-    return _attempt(f"{place}:{line.number}", lambda: (_read(value_of(line), name), line.data))
-
-
-def _of_json(path: Path, place: str, name: str, within: Path | None, share: Share) -> Iterator[Found]:
+def _of_json(path: Path, place: str, name: str, within: Path | None) -> Iterator[tuple[str, _Read]]:
     """A document, or (LLaMA-Factory) an array of them."""
-    try:
-        data = read_whole(path, within)
-        value = json_of(data, is_last_line=True)
-    except BadDocument as error:
-        if share.has(place):
-            yield Found(place, problem=error.problem)
-        return
+    data = read_whole(path, within)
+    value = json_of(data, is_last_line=True)
     if not isinstance(value, list):
-        if share.has(place):
-            yield _attempt(place, lambda: (_read(value, name), data))
+        yield place, lambda: (_read(value, name), data)
         return
     for number, one in enumerate(value, 1):
-        if not share.has(f"{place}:{number}"):
-            continue
-
-        def read(one: Any = one) -> tuple[Reading | Rows, bytes]:
-            return _read(one, name), json.dumps(one).encode()
-
-        yield _attempt(f"{place}:{number}", read)
+        yield f"{place}:{number}", lambda one=one: (_read(one, name), json.dumps(one).encode())  # type: ignore[misc]
 
 
 def _session(path: Path, within: Path | None) -> tuple[Reading, bytes]:
@@ -137,34 +136,29 @@ def _session(path: Path, within: Path | None) -> tuple[Reading, bytes]:
     return read_sts(lines), b"\n".join(texts)
 
 
-def _of_table(path: Path, place: str, name: str, within: Path | None, share: Share) -> Iterator[Found]:
+def _of_table(path: Path, place: str, name: str, within: Path | None) -> Iterator[tuple[str, _Read]]:
     """The rows of a Parquet file."""
+    number = 0
     try:
         with opened(path, within) as raw, pq.ParquetFile(raw) as file:
-            number = 0
             for batch in file.iter_batches(_ROWS_PER_BATCH):
                 fields = [(field.name, field.type) for field in batch.schema]
                 for row in batch.to_pylist():
                     number += 1
-                    if not share.has(f"{place}:{number}"):
-                        continue
-
-                    def read(row: Any = row, fields: Any = fields) -> tuple[Reading | Rows, bytes]:
-                        value = {key: _decoded(row[key], kind) for key, kind in fields}
-                        text = json.dumps(value)
-                        if len(text) > MOST_BYTES:
-                            raise BadDocument(f"longer than {MOST_BYTES // 1_000_000} MB")
-                        return _read(_without_nulls(value), name), text.encode()
-
-                    yield _attempt(f"{place}:{number}", read)
-    except BadDocument as error:
-        if share.has(place):
-            yield Found(place, problem=error.problem)
+                    yield f"{place}:{number}", partial(_of_row, row, fields, name)
     except (pa.ArrowException, OSError) as error:
         text = str(error).partition("\n")[0]
-        if share.has(place):
-            problem = BadDocument("not a Parquet file that can be read", value=text).problem
-            yield Found(place, problem=problem)
+        raise BadDocument("not a Parquet file that can be read", value=text) from error
+
+
+def _of_row(row: dict[str, Any], fields: list[tuple[str, Any]], name: str) -> tuple[Reading | Rows, bytes]:
+    value = {key: _decoded(row[key], kind) for key, kind in fields}
+    text = json.dumps(value)
+    if len(text) > MOST_BYTES:
+        raise BadDocument(f"longer than {MOST_BYTES // 1_000_000} MB")
+    # in a table every message has every field
+    bare = {key: without_nulls(item) if key in _OF_MESSAGES else item for key, item in value.items()}
+    return _read(bare, name), text.encode()
 
 
 def _decoded(value: Any, kind: Any) -> Any:
@@ -192,15 +186,8 @@ def _decoded(value: Any, kind: Any) -> Any:
             return str(value)
 
 
-def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:
-    """A row whose messages lack what is null: in a table every message has every field."""
-    return {name: _bare(item) if name in _OF_MESSAGES else item for name, item in value.items()}
-
-
-_OF_MESSAGES = ("messages", "prompt", "completion", "conversations")
-
-
-def _bare(messages: Any) -> Any:
+def without_nulls(messages: Any) -> Any:
+    """Messages without the fields that are null; anything else as it is."""
     if not isinstance(messages, list):
         return messages
     return [

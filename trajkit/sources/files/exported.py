@@ -6,9 +6,8 @@ import csv
 import gzip
 import io
 import itertools
-import json
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +20,7 @@ from trajkit.formats.reading.document import BadDocument, object_at, shown
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
 from trajkit.sources.files.texts import json_of, lines_of, opened, value_of
 from trajkit.sources.files.walk import files_under, shown_path
+from trajkit.sources.spans.span import parsed
 
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
 _N_ROWS = 200
@@ -31,15 +31,29 @@ def suffix_of(path: Path) -> str:
     return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 
-def rows_under(
-    root: Path, suffixes: Collection[str] = SUFFIXES
-) -> Iterator[tuple[str, dict[str, Any]] | Found | Unread]:
-    """Yield what `rows_in` does of a file, or of each file below a folder that has one of these suffixes."""
+def take_rows(
+    root: Path, take: Callable[[dict[str, Any]], None], suffixes: Collection[str] = SUFFIXES
+) -> Iterator[Found | Unread]:
+    """Give each row of a file, or of the files below a folder, to a function; yield what is wrong.
+
+    Args:
+        root: The file or the folder.
+        take: Takes a row; a `BadDocument` that it raises is the problem of the row.
+        suffixes: Files in a folder that have another one are not read.
+    """
     for path in files_under(root) if root.is_dir() else [root]:
         if root.is_dir() and suffix_of(path) not in suffixes:
             yield Unread(path.suffix.lower())
-        else:
-            yield from rows_in(path, root)
+            continue
+        for one in rows_in(path, root):
+            if isinstance(one, Found):
+                yield one
+                continue
+            place, row = one
+            try:
+                take(row)
+            except BadDocument as error:
+                yield Found(place, problem=error.problem)
 
 
 def first_rows(place: str, suffixes: Collection[str], *, most: int) -> Iterator[dict[str, Any]]:
@@ -143,10 +157,7 @@ def nested(value: Any) -> Any:
     """Return the object or list that a text is in JSON, as tables have them; None for an empty text."""
     if not isinstance(value, str) or value[:1] not in ("{", "["):
         return None if value == "" else value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
+    return parsed(value)
 
 
 def nested_object(value: Any, where: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from trajkit._core.address import is_address, local_copy
@@ -14,18 +13,17 @@ from trajkit._core.outside import regular_file
 from trajkit.errors import RequestError
 from trajkit.schema import Episode, LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
-from trajkit.schema.success import Success, parse_success
+from trajkit.schema.success import parse_success
 from trajkit.sources.catalog import recognised, source_named, source_names
 from trajkit.sources.files.documents import documents
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.intake import Counts, Imported, Intake
-from trajkit.sources.files.jobs import benchflow_rollouts, harbor_trials
+from trajkit.sources.files.jobs import trials
 from trajkit.sources.files.known import checked_name
 from trajkit.sources.files.logs import logs
 from trajkit.sources.files.recognise import recognise
 from trajkit.sources.files.runs import runs
-from trajkit.sources.files.share import ALL, Share, shares
-from trajkit.sources.files.walk import linked_folders, shown_path
+from trajkit.sources.files.walk import ALL, Share, linked_folders, shares, shown_path
 from trajkit.sources.wish import Wish
 from trajkit.store.writer import StoreWriter
 from trajkit.store.writing.spool import Spool
@@ -38,7 +36,6 @@ def import_files(
     goal: Path,
     wish: Wish,
     *,
-    success: Success | None = None,
     on_progress: Callable[[str, int, int | None], None] = lambda _what, _done, _total: None,
     read: Callable[[str, str, Wish], Iterator[Found | Unread]] | None = None,
     pulled: JsonObject | None = None,
@@ -49,7 +46,6 @@ def import_files(
         place: What to read.
         goal: The store that exists afterwards.
         wish: How to read it.
-        success: `wish.success`, taken apart.
         on_progress: Told how many documents were seen.
         pulled: Options of the `pull` that brought the files; None for an import.
         read: Reads what is at a place, of a format; None for `found_at`, which reads all of it.
@@ -62,9 +58,11 @@ def import_files(
         StoreError: `goal` exists or cannot be written.
     """
     refuse_existing(goal)
+    if wish.success is not None:
+        parse_success(wish.success)  # what is wrong with it is said before something is fetched
     path = shown_place(str(place))
     with local_copy(str(place)) as here:
-        intake = Intake(format_of(here, wish), wish, success)
+        intake = Intake(format_of(here, wish), wish)
         with Spool(goal.absolute()) as spool:
             _take((read or found_at)(here, intake.name, wish), intake, spool, on_progress)
             intake.finish(path)
@@ -73,54 +71,32 @@ def import_files(
     return intake.imported(path, goal, manifest), entry
 
 
-class Task(NamedTuple):
-    """One shard of an import."""
-
-    place: str
-    """What is read."""
-    folder: Path
-    """Where the store of the shard goes."""
-    wish: Wish
-    """How it is read, with the format."""
-    share: Share
-    """Which documents are of the shard."""
-
-
-class Shard(NamedTuple):
-    """What came of one shard."""
-
-    counts: Counts
-    store: Path | None
-    """Its store; None without an episode, or with a document that may not be left out."""
-
-
-def import_share(task: Task) -> Shard:
-    """Read one shard of what is at a path or URL.
+def import_share(task: tuple[str, Path, Wish, Share]) -> tuple[Counts, Path | None]:
+    """Read one shard of what is at a path or URL, of a known format, and write its store into a folder.
 
     Whether documents may be left out, and whether all that was asked for is there, is decided for all shards
     together: `read_shards`.
+
+    Returns:
+        What was seen, and the store; None without an episode, or with a document that may not be left out.
     """
-    wish = task.wish
-    success = None if wish.success is None else parse_success(wish.success)
-    intake = Intake(format_of(task.place, wish), wish, success)
-    goal = own_folder(task.folder, f"shard-{task.share.number}") / "store"
+    place, folder, wish, share = task
+    intake = Intake(format_of(place, wish), wish)
+    goal = own_folder(folder, f"shard-{share.number}") / "store"
     with Spool(goal) as spool:
-        _take(found_at(task.place, intake.name, wish, task.share), intake, spool)
+        _take(found_at(place, intake.name, wish, share), intake, spool)
         if intake.is_kept:
-            _write(spool, goal, intake, shown_place(task.place), ())
-    return Shard(intake.counts, goal if intake.is_kept else None)
+            _write(spool, goal, intake, shown_place(place), ())
+    return intake.counts, goal if intake.is_kept else None
 
 
-def read_shards(
-    place: str, wish: Wish, division: Division, *, success: Success | None = None
-) -> tuple[Intake, list[Path]]:
+def read_shards(place: str, wish: Wish, division: Division) -> tuple[Intake, list[Path]]:
     """Read what is at a path or URL in several processes.
 
     Args:
         place: What to read.
         wish: How to read it.
         division: The processes.
-        success: `wish.success`, taken apart.
 
     Returns:
         What was seen, and the stores of the shards with episodes; an id may be in two of them.
@@ -134,16 +110,15 @@ def read_shards(
         raise RequestError(f"{shown_place(place)} is imported in one piece", hint="leave --on out")
     name = format_of(place, wish)
     known = wish.model_copy(update={"format": name})
-    tasks = [Task(place, division.folder, known, share) for share in shares(place, division.n)]
-    intake = Intake(name, wish, success)
+    tasks = [(place, division.folder, known, share) for share in shares(place, division.n)]
+    intake = Intake(name, wish)
     found = division.map(import_share, tasks)
-    for index, shard in enumerate(found):
-        counts = shard.counts
+    for index, (counts, _) in enumerate(found):
         if not wish.skip_bad:  # what is wrong ends in an error, which is of a shard
             counts.shown = [in_shard(index, len(found), each) for each in counts.shown]
         intake.counts.add(counts)
     intake.finish(shown_place(place))
-    return intake, [shard.store for shard in found if shard.store is not None]
+    return intake, [store for _, store in found if store is not None]
 
 
 def format_of(place: str, wish: Wish) -> str:
@@ -179,7 +154,7 @@ def _write(spool: Spool, goal: Path, intake: Intake, path: str, lineage: Sequenc
     facts: JsonObject = {"format": intake.name, "path": path}
     with StoreWriter(goal, kind="import", metrics=spool.metrics(), source=facts) as writer:
         for part in spool.parts(spool.metrics()):
-            writer.add(spool.connection, **part._asdict())
+            writer.add(spool.connection, **part)
         return writer.finish(lineage=lineage, connection=spool.connection)
 
 
@@ -231,10 +206,8 @@ def _documents(path: Path, name: str, wish: Wish, share: Share) -> Iterator[Foun
             return _shared(logs(path, include_errored=wish.include_errored), share)
         case "balrog":
             return _shared(runs(path), share)
-        case "harbor":
-            return _shared(harbor_trials(path, include_errored=wish.include_errored), share)
-        case "benchflow":
-            return _shared(benchflow_rollouts(path, include_errored=wish.include_errored), share)
+        case "harbor" | "benchflow":
+            return _shared(trials(path, name, include_errored=wish.include_errored), share)
         case _:
             return documents(path, name, share)
 

@@ -29,7 +29,7 @@ from trajkit.schema import (
     ToolCallBlock,
 )
 from trajkit.schema.base import JsonObject
-from trajkit.schema.success import Success, finite_number
+from trajkit.schema.success import finite_number, parse_success
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.known import allows_system_anywhere
 from trajkit.sources.wish import Wish
@@ -139,10 +139,10 @@ class Counts:
 class Intake:
     """Checks what is found, names it, and counts what is not taken."""
 
-    def __init__(self, name: str, wish: Wish, success: Success | None) -> None:
+    def __init__(self, name: str, wish: Wish) -> None:
         self.name = name
         self._wish = wish
-        self._success = success
+        self._success = None if wish.success is None else parse_success(wish.success)
         self._allows_system = allows_system_anywhere(name)
         self._ids: set[str] = set()
         self.counts = Counts()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from trajkit.formats.reading import benchflow, harbor
+from trajkit.formats.reading.atif_parts import refuse_outside
 from trajkit.formats.reading.document import BadDocument, Reading, object_at, shown
-from trajkit.sources.files.atif_family import family
 from trajkit.sources.files.found import MOST_BYTES, Found
 from trajkit.sources.files.texts import lines_of, opened, read_json, read_whole, value_of
 from trajkit.sources.files.walk import folders_under
@@ -19,37 +19,22 @@ RESULT = "result.json"
 DEPTH = 3
 """Folders of jobs, of a job and of a trial are looked at."""
 
+_Value = dict[str, Any]
 
-def harbor_trials(root: Path, *, include_errored: bool) -> Iterator[Found]:
-    """Every trial of Harbor in a folder of trials, of a job or of jobs.
+
+def trials(root: Path, name: str, *, include_errored: bool) -> Iterator[Found]:
+    """Every trial in a folder of trials, of a job or of jobs.
 
     Args:
         root: The folder.
+        name: `harbor` or `benchflow`.
         include_errored: Whether trials that failed are read, too.
     """
-    return _results(root, harbor.is_trial, harbor.error_of, _trial, include_errored=include_errored)
-
-
-def benchflow_rollouts(root: Path, *, include_errored: bool) -> Iterator[Found]:
-    """Every rollout of BenchFlow in a folder of rollouts, of a job or of jobs.
-
-    Args:
-        root: The folder.
-        include_errored: Whether rollouts that failed are read, too.
-    """
-    return _results(root, benchflow.is_rollout, benchflow.error_of, _rollout, include_errored=include_errored)
-
-
-def _results(
-    root: Path,
-    is_one: Callable[[Any], bool],
-    error_of: Callable[[dict[str, Any]], str | None],
-    read: Callable[[dict[str, Any], Path, Path], Reading | str],
-    *,
-    include_errored: bool,
-) -> Iterator[Found]:
-    """The results in the folders below a folder; `read` gives the episodes of one, or why there are none."""
-    for folder, place in _folders(root):
+    is_one, error_of, read = JOBS[name]
+    for folder in folders_under(root, depth=DEPTH):
+        if not os.path.lexists(folder / RESULT):
+            continue
+        place = root.name if folder == root else folder.relative_to(root).as_posix()
         try:
             result = read_json(folder / RESULT, RESULT, root)
             if not is_one(result):
@@ -63,12 +48,6 @@ def _results(
             yield Found(place, problem=error.problem)
 
 
-def _folders(root: Path) -> Iterator[tuple[Path, str]]:
-    for folder in folders_under(root, depth=DEPTH):
-        if os.path.lexists(folder / RESULT):
-            yield folder, root.name if folder == root else folder.relative_to(root).as_posix()
-
-
 def _trajectories(trial: Path) -> list[Path]:
     """The agent's trajectory; of a trial in several steps one per step."""
     whole = trial / "agent" / "trajectory.json"
@@ -77,19 +56,76 @@ def _trajectories(trial: Path) -> list[Path]:
     return sorted(trial.glob("steps/*/agent/trajectory.json"))
 
 
-def _trial(result: dict[str, Any], folder: Path, root: Path) -> Reading | str:
-    mains, subs = [], []
+def _trial(result: _Value, folder: Path, root: Path) -> Reading | str:
+    mains: list[_Value] = []
+    subs: list[_Value] = []
     for path in _trajectories(folder):
-        found = family(path, folder, root)
-        mains += found.mains
-        subs += found.subs
+        _add_family(path, folder, root, mains, subs)
     if not mains:
         return "without a trajectory in ATIF"
     reading = harbor.read_trial(result, mains, _verifier(folder, root))
     return Reading((*reading.episodes, *harbor.subs_of(reading.episodes[0], subs)))
 
 
-def _verifier(folder: Path, root: Path) -> dict[str, Any] | None:
+def _add_family(path: Path, folder: Path, root: Path, mains: list[_Value], subs: list[_Value]) -> None:
+    """Read a trajectory with those that it was continued in, and those of sub-agents with files of their own.
+
+    What it refers to must lie in its folder, and no link out of the root is followed.
+    """
+    seen: list[Path] = []
+    at: Path | None = path
+    while at is not None:
+        if at.resolve() in seen:
+            raise BadDocument("trajectories that continue each other in a circle", value=shown(at.name))
+        seen.append(at.resolve())
+        value = _read(at, [], root)
+        mains.append(value)
+        _add_subs(value, at, folder, root, [at], subs)
+        reference = value.get("continued_trajectory_ref")
+        at = _resolved(reference, at, folder) if isinstance(reference, str) else None
+
+
+def _add_subs(
+    value: _Value, path: Path, folder: Path, root: Path, above: list[Path], subs: list[_Value]
+) -> None:
+    for reference in _sub_paths(value):
+        inner = _resolved(reference, path, folder)
+        sub = _read(inner, above, root)
+        subs.append(sub)
+        _add_subs(sub, inner, folder, root, [*above, inner], subs)
+
+
+def _sub_paths(value: _Value) -> Iterator[str]:
+    steps = value.get("steps")
+    for step in steps if isinstance(steps, list) else ():
+        observation = step.get("observation") if isinstance(step, dict) else None
+        results = observation.get("results") if isinstance(observation, dict) else None
+        for result in results if isinstance(results, list) else ():
+            references = result.get("subagent_trajectory_ref") if isinstance(result, dict) else None
+            for reference in references if isinstance(references, list) else ():
+                if isinstance(reference, dict) and isinstance(reference.get("trajectory_path"), str):
+                    yield reference["trajectory_path"]
+
+
+def _resolved(reference: str, path: Path, folder: Path) -> Path:
+    """The file that a reference names, which lies in the folder also when links are followed."""
+    refuse_outside(reference, "trajectory_path")
+    found = (path.parent / reference).resolve()
+    if not found.is_relative_to(folder.resolve()):
+        raise BadDocument("a path that leads out of its folder", "trajectory_path", shown(reference))
+    return found
+
+
+def _read(path: Path, above: list[Path], root: Path) -> _Value:
+    if path.resolve() in [one.resolve() for one in above]:
+        circle = " → ".join(one.name for one in (*above, path))
+        raise BadDocument("sub-agents that call each other in a circle", value=circle)
+    if not os.path.lexists(path):
+        raise BadDocument("a trajectory that is not there", value=shown(path.name))
+    return object_at(read_json(path, path.name, root), path.name)
+
+
+def _verifier(folder: Path, root: Path) -> _Value | None:
     """The rewards that the verifier wrote itself."""
     listed = folder / "verifier" / "reward.json"
     if os.path.lexists(listed):
@@ -107,7 +143,7 @@ def _verifier(folder: Path, root: Path) -> dict[str, Any] | None:
     return {"reward": reward}
 
 
-def _rollout(result: dict[str, Any], folder: Path, root: Path) -> Reading | str:
+def _rollout(result: _Value, folder: Path, root: Path) -> Reading | str:
     """From the trace that says most: calls with their prompts, ATIF, the events."""
     calls = folder / "trajectory" / "llm_trajectory.jsonl"
     if os.path.lexists(calls):
@@ -124,7 +160,7 @@ def _rollout(result: dict[str, Any], folder: Path, root: Path) -> Reading | str:
     return "without a trace that is read"
 
 
-def _objects(path: Path, root: Path) -> list[dict[str, Any]]:
+def _objects(path: Path, root: Path) -> list[_Value]:
     """The lines of a trace, of which there are no more than fit into memory."""
     found = []
     n_bytes = 0
@@ -140,3 +176,12 @@ def _objects(path: Path, root: Path) -> list[dict[str, Any]]:
                     error.problem.kind, f"{path.name}:{line.number}", error.problem.value
                 ) from None
     return found
+
+
+JOBS: Mapping[
+    str, tuple[Callable[[Any], bool], Callable[[_Value], str | None], Callable[..., Reading | str]]
+] = {
+    "harbor": (harbor.is_trial, harbor.error_of, _trial),
+    "benchflow": (benchflow.is_rollout, benchflow.error_of, _rollout),
+}
+"""By format whether a value is a result, why it failed, and its episodes, or why there are none."""

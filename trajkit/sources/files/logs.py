@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from trajkit.sources.files.walk import files_under, shown_path
 _HEADERS = ("header.json", "_journal/start.json", "start.json")
 _STORED, _DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 
+_Part = tuple[str, Callable[[], Any], dict[str, Any]]
+"""The place of a sample, what reads it, and its log."""
+
 
 def logs(root: Path, *, include_errored: bool) -> Iterator[Found | Unread]:
     """Every sample of every log under a path.
@@ -31,30 +35,26 @@ def logs(root: Path, *, include_errored: bool) -> Iterator[Found | Unread]:
     """
     within = root if root.is_dir() else None
     for path in files_under(root) if within else [root]:
-        place = shown_path(path, root)
-        match path.suffix.lower():
-            case ".eval":
-                yield from _zipped(path, place, within, include_errored=include_errored)
-            case ".json":
-                yield from _plain(path, place, within, include_errored=include_errored)
-            case suffix:
-                yield Unread(suffix)
+        place, suffix = shown_path(path, root), path.suffix.lower()
+        if suffix not in (".eval", ".json"):
+            yield Unread(suffix)
+            continue
+        try:
+            for at, read, log in (_zipped if suffix == ".eval" else _plain)(path, place, within):
+                yield _sample(read, log, at, include_errored=include_errored)
+        except BadDocument as error:
+            yield Found(place, problem=error.problem)
 
 
-def _plain(path: Path, place: str, within: Path | None, *, include_errored: bool) -> Iterator[Found]:
-    try:
-        log = json_of(read_whole(path, within), is_last_line=True)
-        if not is_inspect(log):
-            raise BadDocument("no log of Inspect")
-        samples = log.pop("samples", None) or []
-    except BadDocument as error:
-        yield Found(place, problem=error.problem)
-        return
-    for number, sample in enumerate(samples, 1):
-        yield _sample(sample, log, f"{place}:{number}", include_errored=include_errored)
+def _plain(path: Path, place: str, within: Path | None) -> Iterator[_Part]:
+    log = json_of(read_whole(path, within), is_last_line=True)
+    if not is_inspect(log):
+        raise BadDocument("no log of Inspect")
+    for number, sample in enumerate(log.pop("samples", None) or [], 1):
+        yield f"{place}:{number}", partial(object_at, sample, "sample"), log
 
 
-def _zipped(path: Path, place: str, within: Path | None, *, include_errored: bool) -> Iterator[Found]:
+def _zipped(path: Path, place: str, within: Path | None) -> Iterator[_Part]:
     try:
         with opened(path, within) as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
@@ -64,17 +64,9 @@ def _zipped(path: Path, place: str, within: Path | None, *, include_errored: boo
             log = object_at(json_of(_member(archive, header)), header)
             for name in names:
                 if name.startswith("samples/") and name.endswith(".json"):
-                    at = f"{place}:{name}"
-                    try:
-                        sample = json_of(_member(archive, name))
-                    except BadDocument as error:
-                        yield Found(at, problem=error.problem)
-                        continue
-                    yield _sample(sample, log, at, include_errored=include_errored)
-    except BadDocument as error:
-        yield Found(place, problem=error.problem)
+                    yield f"{place}:{name}", lambda name=name: json_of(_member(archive, name)), log  # type: ignore[misc]
     except (zipfile.BadZipFile, OSError, EOFError) as error:
-        yield Found(place, problem=BadDocument("no zip file that can be read", value=str(error)).problem)
+        raise BadDocument("no zip file that can be read", value=str(error)) from error
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -96,9 +88,9 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     return data
 
 
-def _sample(sample: Any, log: dict[str, Any], place: str, *, include_errored: bool) -> Found:
+def _sample(read: Callable[[], Any], log: dict[str, Any], place: str, *, include_errored: bool) -> Found:
     try:
-        sample = object_at(sample, "sample")
+        sample = object_at(read(), "sample")
         if (error := error_of(sample)) and not include_errored:
             return Found(place, aside=f"ended in an error: {error}")
         return Found(place, read_sample(sample, log))

@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trajkit.errors import RequestError
-from trajkit.formats.reading import benchflow, harbor
 from trajkit.formats.reading.document import BadDocument
 from trajkit.formats.reading.inspect import is_inspect
 from trajkit.formats.reading.preference import SIDES
 from trajkit.formats.sts import is_sts
 from trajkit.sources.files.documents import LINES
-from trajkit.sources.files.jobs import DEPTH, RESULT
+from trajkit.sources.files.jobs import DEPTH, JOBS, RESULT
 from trajkit.sources.files.known import NAMES, kind_of
 from trajkit.sources.files.runs import RUN
 from trajkit.sources.files.texts import json_of, lines_of, opened, read_whole, value_of
@@ -62,10 +61,10 @@ def _of_job(root: Path) -> str | None:
     for folder in folders:
         if (folder / RESULT).is_file():
             value = _json(folder / RESULT, root)
-            if harbor.is_trial(value):
-                return "harbor"
-            if benchflow.is_rollout(value):
-                return "benchflow"
+            if (
+                name := next((name for name, (is_one, *_) in JOBS.items() if is_one(value)), None)
+            ) is not None:
+                return name
     return None
 
 

@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from trajkit.formats.reading.document import BadDocument
 from trajkit.sources.files.documents import LINES, line_document
@@ -84,30 +83,23 @@ class Sample:
             for block in range(n_blocks):
                 data = file.read(_BLOCK)
                 if block % every == 0:
-                    yield from self._of_block(
-                        data, file, path.name, name, number, budget, is_first=block == 0
-                    )
+                    yield from self._of_block(data, path.name, name, number, budget, is_first=block == 0)
                 number += data.count(b"\n")
 
     def _of_block(
-        self, data: bytes, file: IO[bytes], place: str, name: str, number: int, budget: int, *, is_first: bool
+        self, data: bytes, place: str, name: str, number: int, budget: int, *, is_first: bool
     ) -> Iterator[Found]:
         """Yield the documents of the first whole lines of a block."""
-        start = 0 if is_first else data.find(b"\n") + 1
-        number += not is_first
-        if not is_first and start == 0:
-            return  # a line that is longer than the block
         taken = 0
-        while taken < budget and start < len(data):
-            end = data.find(b"\n", start)
-            if end < 0:
+        for n, line in enumerate(data.split(b"\n")[:-1]):
+            if n == 0 and not is_first:
+                continue  # the rest of a line
+            if taken >= budget:
                 return
-            line = data[start:end].strip()
-            if line:
-                yield line_document(Line(number, line), place, name)
-            taken += end + 1 - start
-            self.n_bytes = (self.n_bytes or 0) + end + 1 - start
-            start, number = end + 1, number + 1
+            if line.strip():
+                yield line_document(Line(number + n, line.strip()), place, name)
+            taken += len(line) + 1
+            self.n_bytes = (self.n_bytes or 0) + len(line) + 1
 
     def _first(self, name: str, wish: Wish) -> Iterator[Found | Unread]:
         """Yield what is in the first files, or lines, that the budget allows, from a copy of them."""

@@ -158,9 +158,9 @@ def _why_not(data: bytes, message: str, *, is_last_line: bool) -> BadDocument:
     except UnicodeDecodeError as error:
         return BadDocument("not UTF-8", f"byte {error.start}", shown(data[error.start : error.start + 8]))
     try:
-        json.loads(text, parse_constant=_constant)
-    except _Constant as constant:
-        return BadDocument("NaN or Infinity, which JSON does not have", value=str(constant))
+        json.loads(text, parse_constant=_refuse_constant)
+    except BadDocument as bad:
+        return bad
     except (ValueError, RecursionError):
         pass
     if is_last_line and message.startswith("EOF"):
@@ -168,9 +168,5 @@ def _why_not(data: bytes, message: str, *, is_last_line: bool) -> BadDocument:
     return BadDocument("not JSON", value=message)
 
 
-class _Constant(Exception):
-    pass
-
-
-def _constant(name: str) -> Any:
-    raise _Constant(name)
+def _refuse_constant(name: str) -> Any:
+    raise BadDocument("NaN or Infinity, which JSON does not have", value=name)

@@ -1,4 +1,8 @@
-"""Read sessions from Langfuse: from a blob storage export, from the public API, or from its ClickHouse."""
+"""Read sessions from Langfuse: from a blob storage export, from the public API, or from its ClickHouse.
+
+An export is folders of Parquet, JSONL, JSON or CSV files. A trace that was downloaded in the user interface,
+or got from the API, is one JSON file.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,33 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from trajkit.errors import RequestError
+from trajkit.formats.reading.document import BadDocument, shown
 from trajkit.sources.calls import Gathered
+from trajkit.sources.files.exported import SUFFIXES, rows_in, suffix_of
 from trajkit.sources.files.found import Found, Unread
-from trajkit.sources.langfuse import api, files, tables
-from trajkit.sources.langfuse.rows import SCORE, TRACE, session_of_rows
+from trajkit.sources.files.texts import read_json
+from trajkit.sources.files.walk import files_under, folders_under, shown_path
+from trajkit.sources.langfuse import api, tables
+from trajkit.sources.langfuse.api import row_of
+from trajkit.sources.langfuse.rows import OBSERVATION, SCORE, TRACE, session_of_rows
 from trajkit.sources.source import Source, changed, kept, lost
-from trajkit.sources.spans.span import text_of
+from trajkit.sources.spans.span import listed, text_of
 from trajkit.sources.wish import Wish
 
-_HOST = ".langfuse.com"
+_FOLDERS = {"traces": TRACE, "observations": OBSERVATION, "observations_v2": OBSERVATION, "scores": SCORE}
+"""The folders of an export by the kind of their rows."""
+_DEPTH = 3
+
+_Row = tuple[str, dict[str, Any]]
+"""The kind of a row, and the row."""
 
 
 def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
     """Yield the sessions of an export, of a project behind the API, or of a database."""
-    rows: Iterator[files.Row | Found | Unread]
+    rows: Iterator[_Row | Found | Unread]
     if "://" not in place:
-        rows = files.rows_of(Path(place))
+        rows = _rows_of_files(Path(place))
     elif tables.is_database(place):
         rows = tables.rows_of(place, wish.since)
     else:
@@ -49,10 +64,84 @@ def _gather(gathered: Gathered, kind: str, row: dict[str, Any]) -> None:
         gathered.move(f"trace {trace_id}", session)
 
 
+def _rows_of_files(root: Path) -> Iterator[_Row | Found | Unread]:
+    """Yield the rows of an export, and what is wrong with it."""
+    n_read = 0
+    for path in files_under(root) if root.is_dir() else [root]:
+        kind = _FOLDERS.get(path.parent.name)
+        if path.parent.name == "manifests":
+            continue
+        if kind is None and path.suffix.lower() == ".json" and (trace := _trace(path, root)) is not None:
+            n_read += 1
+            yield from _rows_of_trace(trace, shown_path(path, root))
+            continue
+        if kind is None or suffix_of(path) not in SUFFIXES:
+            yield Unread(path.suffix.lower())
+            continue
+        n_read += 1
+        yield from _rows(path, root, kind)
+    if not n_read:
+        raise RequestError(
+            f"{root} is no export of Langfuse",
+            hint=f"known are files {', '.join(SUFFIXES)} in folders {', '.join(_FOLDERS)},"
+            " and traces as JSON",
+        )
+
+
+def _trace(path: Path, root: Path) -> dict[str, Any] | None:
+    """The trace that was downloaded to a file; None where there is none."""
+    try:
+        value = read_json(path, path.name, root if root.is_dir() else None)
+    except BadDocument:
+        return None
+    return value if isinstance(value, dict) and isinstance(value.get("observations"), list) else None
+
+
+def _rows_of_trace(value: dict[str, Any], place: str) -> Iterator[_Row | Found]:
+    named = value.get("traces", [value.get("trace", value)])
+    traces = [one for one in listed(named) if isinstance(one, dict) and "id" in one]
+    for kind, rows in (
+        (TRACE, [{name: item for name, item in one.items() if name != "observations"} for one in traces]),
+        (OBSERVATION, value["observations"]),
+        (SCORE, [score for one in traces for score in listed(one.get("scores"))]),
+    ):
+        for number, row in enumerate(rows):
+            if isinstance(row, dict) and isinstance(row.get("id"), str):
+                yield kind, row_of(row)
+            else:
+                problem = BadDocument("a row without its id", f"{kind}.{number}", shown(row)).problem
+                yield Found(place, problem=problem)
+
+
+def _rows(path: Path, root: Path, kind: str) -> Iterator[_Row | Found]:
+    for found in rows_in(path, root):
+        if isinstance(found, Found):
+            yield found
+            continue
+        place, row = found
+        if not isinstance(row.get("id"), str):
+            problem = BadDocument("a row without its id", "id", shown(row.get("id"))).problem
+            yield Found(place, problem=problem)
+        elif kind != OBSERVATION or row.get("trace_id"):  # a time ago observations needed no trace
+            yield kind, row
+
+
+def _is_export(place: str) -> bool:
+    """Whether a folder has the folders of an export in it."""
+    root = Path(place)
+    if not root.is_dir():
+        return False
+    return any(
+        (folder / "scores").is_dir()
+        and ((folder / "observations_v2").is_dir() or (folder / "observations").is_dir())
+        for folder in folders_under(root, depth=_DEPTH)
+    )
+
+
 def _recognises(place: str) -> bool:
     if "://" not in place:
-        return files.is_export(place)
-    return (urlsplit(place).hostname or "").endswith(_HOST)
+        return _is_export(place)
+    return (urlsplit(place).hostname or "").endswith(".langfuse.com")
 
 
 SOURCE = Source(

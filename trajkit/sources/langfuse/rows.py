@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from trajkit.formats.chat.conversation import tools_of
@@ -16,12 +17,11 @@ from trajkit.formats.reading.atif_parts import compact
 from trajkit.formats.reading.document import BadDocument, text_at, time_at
 from trajkit.schema import Role
 from trajkit.schema.content import message
-from trajkit.sources.calls import CUT_TEXT, Call, Score, Session
+from trajkit.sources.calls import CUT_TEXT, EARLIEST, Call, Score, Session
 from trajkit.sources.exchange import exchange_of
 from trajkit.sources.files.exported import nested, nested_object
-from trajkit.sources.spans.session import session_of
+from trajkit.sources.spans.session import Targets, session_of
 from trajkit.sources.spans.span import Span, listed, number_of, text_of
-from trajkit.sources.spans.targets import Targets
 
 TRACE, OBSERVATION, SCORE = "trace", "observation", "score"
 """The kinds of rows."""
@@ -29,7 +29,6 @@ _KINDS = {"GENERATION": "LLM", "AGENT": "AGENT", "TOOL": "TOOL"}
 _OF_SESSION = ("user_id", "release", "version")
 _CUT = "<truncated due to size exceeding limit>"
 """What Langfuse's client writes in place of the rest of a text."""
-_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 _COUNTED = {"input", "output", "total"}
 
 
@@ -46,13 +45,10 @@ def session_of_rows(name: str, parts: Mapping[str, Sequence[dict[str, Any]]], *,
     """
     observations = _latest(parts.get(OBSERVATION, ()))
     traces = _latest(parts.get(TRACE, ()))
-    session = session_of(name, [_span(row) for row in observations.values()], "langfuse", is_named=is_named)
+    spans = [_span(row) for row in observations.values()]
+    session = session_of(name, spans, "langfuse", is_named=is_named)
     calls = [_filled(call, observations[call.call_id]) for call in session.calls]
-    targets = Targets(
-        calls,
-        {name: text_of(row.get("parent_observation_id")) for name, row in observations.items()},
-        {name: str(row["trace_id"]) for name, row in observations.items()},
-    )
+    targets = Targets(calls, spans)
     scores = [score for row in _latest(parts.get(SCORE, ())).values() for score in _scores(row, targets)]
     said = [*traces.values(), *observations.values()]
     texts = (row.get(name) for row in observations.values() for name in ("input", "output"))
@@ -80,14 +76,12 @@ def _latest(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def _place(row: dict[str, Any]) -> tuple[datetime, datetime, str]:
     """The order of rows, which is the same whichever way they came: many start in one millisecond."""
-    start = time_at(row.get("start_time") or row.get("timestamp"), "start_time") or _EARLIEST
+    start = time_at(row.get("start_time") or row.get("timestamp"), "start_time") or EARLIEST
     return start, time_at(row.get("end_time"), "end_time") or start, row["id"]
 
 
 def _version(row: dict[str, Any]) -> datetime:
-    return time_at(row.get("event_ts") or row.get("updated_at"), "updated_at") or datetime(
-        1, 1, 1, tzinfo=UTC
-    )
+    return time_at(row.get("event_ts") or row.get("updated_at"), "updated_at") or EARLIEST
 
 
 def _span(row: dict[str, Any]) -> Span:
@@ -197,17 +191,11 @@ def _scores(row: dict[str, Any], targets: Targets) -> Iterator[Score]:
     if at is None:
         raise BadDocument("a score without its time", f"{row['id']}.timestamp")
     call_id = targets.call_of(text_of(row.get("observation_id")), text_of(row.get("trace_id")))
+    score_of = partial(Score, name=name, call_id=call_id, created_at=at)
     if found is not None:
-        yield Score(name=name, value=found, score_id=score_id, call_id=call_id, created_at=at, tags=tags)
+        yield score_of(value=found, score_id=score_id, tags=tags)
     if comment := text_of(row.get("comment")):
-        yield Score(
-            name=name,
-            value=comment,
-            score_id=f"{score_id}-comment",
-            call_id=call_id,
-            created_at=at,
-            tags={**tags, "of": "comment"},
-        )
+        yield score_of(value=comment, score_id=f"{score_id}-comment", tags={**tags, "of": "comment"})
 
 
 def _tags(said: Sequence[dict[str, Any]]) -> dict[str, str]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from trajkit._core.settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError
-from trajkit.formats.reading.document import objects_at
+from trajkit.formats.reading.document import known_time_at, object_at, objects_at, part_of, text_at
 from trajkit.sources.calls import Gathered
-from trajkit.sources.mlflow.rows import SESSION, Trace, trace_of_api
-from trajkit.sources.mlflow.tables import Group
+from trajkit.sources.mlflow.tables import SESSION, Group, Trace
+from trajkit.sources.spans.span import parsed
 from trajkit.sources.web import Web, basic, bearer, told
 
 _TRACES = "/api/3.0/mlflow/traces"
@@ -106,11 +106,51 @@ def _paged(web: Web, path: str, body: Mapping[str, Any], name: str) -> Iterator[
 def _traces(web: Web, ids: Sequence[str]) -> Iterator[Trace]:
     for at in range(0, len(ids), _BATCH):
         answer = web.get(f"{_TRACES}/batchGet", {"trace_ids": list(ids[at : at + _BATCH])})
-        traces = [trace_of_api(one) for one in objects_at(answer.get("traces"), "traces")]
+        traces = [_trace(one) for one in objects_at(answer.get("traces"), "traces")]
         by_id = {trace.trace_id: trace for trace in traces}
         for trace_id in ids[at : at + _BATCH]:
             if trace_id in by_id:  # else it was deleted in between
                 yield by_id[trace_id]
+
+
+def _trace(document: Mapping[str, Any]) -> Trace:
+    info = object_at(document.get("trace_info"), "trace_info")
+    return Trace(
+        text_at(info.get("trace_id"), "trace_info.trace_id"),
+        part_of(info, "trace_metadata"),
+        part_of(info, "tags"),
+        objects_at(document.get("spans"), "spans"),
+        [_assessment(one) for one in objects_at(info.get("assessments"), "assessments")],
+    )
+
+
+def _assessment(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an assessment of the API with the names of the table's columns."""
+    kind = next(
+        (one for one in ("feedback", "expectation", "issue") if isinstance(sent.get(one), dict)), None
+    )
+    inner = sent.get(kind or "") or {}
+    value: Any = inner.get("value")
+    if isinstance(serialized := inner.get("serialized_value"), dict):
+        value = parsed(serialized.get("value"))
+    source = part_of(sent, "source")
+    return {
+        "assessment_id": sent.get("assessment_id"),
+        "trace_id": sent.get("trace_id"),
+        "span_id": sent.get("span_id"),
+        "name": sent.get("assessment_name"),
+        "assessment_type": kind,
+        "value": value,
+        "error": inner.get("error"),
+        "created_at": known_time_at(sent.get("create_time"), "create_time"),
+        "source_type": source.get("source_type"),
+        "source_id": source.get("source_id"),
+        "run_id": sent.get("run_id"),
+        "rationale": sent.get("rationale"),
+        "overrides": sent.get("overrides"),
+        "valid": sent.get("valid", True),
+        "assessment_metadata": sent.get("metadata"),
+    }
 
 
 def _has_session(info: Mapping[str, Any]) -> bool:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from trajkit.errors import RequestError
 from trajkit.formats.reading.document import BadDocument, object_at, shown
-from trajkit.sources.mlflow.rows import SESSION, Trace
 from trajkit.sources.sqlite_file import check_columns, columns_of, database, json_cell
 
+SESSION = "mlflow.trace.session"
+"""Metadata with the id of the session."""
 TABLES = ("trace_info", "trace_request_metadata", "trace_tags", "spans", "assessments", "experiments")
 """The tables that are read; MLflow has all of them since 3.3."""
 _NEEDED = {
@@ -25,6 +26,17 @@ _NEEDED = {
     },
     "experiments": {"experiment_id", "name", "lifecycle_stage"},
 }
+
+
+class Trace(NamedTuple):
+    """A trace, as the tables and the API both give it."""
+
+    trace_id: str
+    metadata: Mapping[str, str]
+    tags: Mapping[str, str]
+    spans: Sequence[Mapping[str, Any]]
+    assessments: Sequence[Mapping[str, Any]]
+    """Each with the names of the table's columns; `value` is JSON and `created_at` a time."""
 
 
 class Group(NamedTuple):

@@ -37,77 +37,42 @@ class Row(NamedTuple):
     part: str
     """`span` or `event`."""
     value: JsonObject
-    """See `trajkit.sources.otel.rows`."""
+    """As JSON; its times are nanoseconds since 1970."""
 
 
 def rows_of(request: Any) -> Iterator[Row | BadDocument]:
     """Yield the spans of a request, and its events about models; what is wrong with one is in its place.
 
-    Raises:
-        BadDocument: It is no request.
-    """
-    for items in _lists(request):
-        for number, item in enumerate(items.values):
-            try:
-                row = _row(items, number, item)
-            except BadDocument as error:
-                yield error
-            else:
-                if row is not None:
-                    yield row
-
-
-def without_bad(request: Any) -> tuple[list[Row], list[BadDocument]]:
-    """Take out of a request what is wrong in it; return its rows, and what was wrong.
+    What is wrong is taken out of the request.
 
     Raises:
         BadDocument: It is no request.
     """
-    rows: list[Row] = []
-    problems: list[BadDocument] = []
-    for items in _lists(request):
-        good = []
-        for number, item in enumerate(items.values):
-            try:
-                row = _row(items, number, item)
-            except BadDocument as error:
-                problems.append(error)
-                continue
-            good.append(item)
-            rows += [] if row is None else [row]
-        items.values[:] = good
-    return rows, problems
-
-
-class _Items(NamedTuple):
-    """The spans, or the records of a log, of one scope."""
-
-    kind: str
-    values: list[Any]
-    resource: JsonObject
-    where: str
-
-
-def _lists(request: Any) -> Iterator[_Items]:
     value = object_at(request, "")
-    for kind, scopes, name in (
-        (TRACES, ("scopeSpans", "instrumentationLibrarySpans"), "spans"),
-        (LOGS, ("scopeLogs",), "logRecords"),
+    for kind, scopes, name, read in (
+        (TRACES, ("scopeSpans", "instrumentationLibrarySpans"), "spans", _span),
+        (LOGS, ("scopeLogs",), "logRecords", _event),
     ):
         for at, one in enumerate(objects_at(value.get(kind), kind)):
             where = f"{kind}.{at}"
-            resource = _attributes(part_of(one, "resource", where).get("attributes"), f"{where}.resource")
+            resource = attributes_of(part_of(one, "resource", where).get("attributes"), f"{where}.resource")
             for scope in (scope for each in scopes for scope in objects_at(one.get(each), where)):
                 values = scope.get(name)
                 if not isinstance(values, list | None):
                     raise BadDocument("not a list", f"{where}.{name}", shown(values))
-                yield _Items(kind, [] if values is None else values, resource, f"{where}.{name}")
-
-
-def _row(items: _Items, number: int, item: Any) -> Row | None:
-    where = f"{items.where}.{number}"
-    read = _span if items.kind == TRACES else _event
-    return read(object_at(item, where), items.resource, where)
+                good = []
+                for number, item in enumerate(values or ()):
+                    place = f"{where}.{name}.{number}"
+                    try:
+                        row = read(object_at(item, place), resource, place)
+                    except BadDocument as error:
+                        yield error
+                        continue
+                    good.append(item)
+                    if row is not None:
+                        yield row
+                if values:
+                    values[:] = good
 
 
 def is_request(value: Any) -> bool:
@@ -146,20 +111,15 @@ def requests_of_protobuf(data: bytes) -> Iterator[JsonObject]:
         BadDocument: It has something else.
         MissingExtra: opentelemetry-proto is not installed.
     """
-    places = list(_lengths(data))
-    for begin, end in places or [(0, len(data))]:
-        yield json_of_protobuf(data[begin:end], TRACES)
-
-
-def _lengths(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where each request is; nothing where the lengths do not lead to the end."""
     places: list[tuple[int, int]] = []
     at = 0
     while at + 4 <= len(data):
         n_bytes = int.from_bytes(data[at : at + 4], "big")
         places.append((at + 4, at + 4 + n_bytes))
         at += 4 + n_bytes
-    return iter(places if at == len(data) else ())
+    # one request where the lengths do not lead to the end
+    for begin, end in places if places and at == len(data) else [(0, len(data))]:
+        yield json_of_protobuf(data[begin:end], TRACES)
 
 
 def _spell_ids(value: Any) -> None:
@@ -185,7 +145,7 @@ def _span(item: JsonObject, resource: JsonObject, where: str) -> Row:
         [
             str(one.get("name")),
             _time(one.get("timeUnixNano"), where),
-            _attributes(one.get("attributes"), where),
+            attributes_of(one.get("attributes"), where),
         ]
         for one in objects_at(item.get("events"), f"{where}.events")
     ]
@@ -200,7 +160,7 @@ def _span(item: JsonObject, resource: JsonObject, where: str) -> Row:
             "name": str(item.get("name") or ""),
             "begin": _time(item.get("startTimeUnixNano"), f"{where}.startTimeUnixNano"),
             "end": _time(item.get("endTimeUnixNano"), f"{where}.endTimeUnixNano"),
-            "attributes": _attributes(item.get("attributes"), f"{where}.attributes"),
+            "attributes": attributes_of(item.get("attributes"), f"{where}.attributes"),
             "events": events,
             "is_error": code in (2, "2", "STATUS_CODE_ERROR"),
             "status": str(status.get("message") or ""),
@@ -212,7 +172,7 @@ def _span(item: JsonObject, resource: JsonObject, where: str) -> Row:
 
 def _event(item: JsonObject, resource: JsonObject, where: str) -> Row | None:
     """An event about a model; None for another record of a log."""
-    attributes = _attributes(item.get("attributes"), f"{where}.attributes")
+    attributes = attributes_of(item.get("attributes"), f"{where}.attributes")
     name = item.get("eventName") or attributes.get("event.name")
     if not isinstance(name, str) or not name.startswith(_OF_GEN_AI):
         return None
@@ -238,7 +198,12 @@ def with_body(attributes: JsonObject, body: Any) -> JsonObject:
     return attributes if body in (None, "") else {"content": body, **attributes}
 
 
-def _attributes(values: Any, where: str) -> JsonObject:
+def attributes_of(values: Any, where: str) -> JsonObject:
+    """Return the attributes that a list of OTLP has.
+
+    Raises:
+        BadDocument: It is none, or a value is not of its type.
+    """
     return {str(one.get("key")): _value(one.get("value"), where) for one in objects_at(values, where)}
 
 
@@ -247,7 +212,7 @@ def _value(value: Any, where: str) -> Any:
     if value is None:
         return None
     for kind, inner in object_at(value, where).items():
-        match kind:
+        match kind.replace("_value", "Value"):  # MLflow writes `int_value`
             case "intValue":
                 return _whole(inner, where)
             case "doubleValue":
@@ -257,7 +222,7 @@ def _value(value: Any, where: str) -> Any:
                     _value(one, where) for one in objects_at(object_at(inner, where).get("values"), where)
                 ]
             case "kvlistValue":
-                return _attributes(object_at(inner, where).get("values"), where)
+                return attributes_of(object_at(inner, where).get("values"), where)
             case "stringValue" | "boolValue" | "bytesValue":
                 return inner
     return None

@@ -27,7 +27,7 @@ from trajkit.formats.reading.document import BadDocument
 from trajkit.schema.base import JsonObject
 from trajkit.sources.files.found import MOST_BYTES
 from trajkit.sources.files.texts import json_of
-from trajkit.sources.otel.otlp import LOGS, TRACES, Row, json_of_protobuf, without_bad
+from trajkit.sources.otel.otlp import LOGS, TRACES, Row, json_of_protobuf, rows_of
 from trajkit.sources.spans.session import SESSION_KEYS
 from trajkit.stack.loopback import BadBody, LoopbackHandler, LoopbackServer
 
@@ -40,12 +40,8 @@ _MOST_BYTES = MOST_BYTES // 2
 """Of a request; its line may be longer."""
 
 
-class Refused(Exception):
+class Refused(BadBody):
     """Why a request is not taken."""
-
-    def __init__(self, status: HTTPStatus, why: str) -> None:
-        self.status, self.why = status, why
-        super().__init__(why)
 
 
 class Receiver(Running):
@@ -174,7 +170,7 @@ class _Intake:
         """
         data = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
         if len(data) > MOST_BYTES:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {MOST_BYTES:,} bytes as JSON")
+            raise Refused(f"more than {MOST_BYTES:,} bytes as JSON", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         with self._lock:
             try:
                 rest = memoryview(data + b"\n")
@@ -229,7 +225,7 @@ class _Handler(LoopbackHandler):
         media_type = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         try:
             found = self._taken(media_type)
-        except (Refused, BadBody) as error:
+        except BadBody as error:
             self.close_connection = True  # its body may be unread, and must not be parsed as a request
             found = _refusal(error.status, error.why, media_type)
         is_busy = found.status == HTTPStatus.SERVICE_UNAVAILABLE
@@ -238,26 +234,27 @@ class _Handler(LoopbackHandler):
     def _taken(self, media_type: str) -> _Answer:
         kind = _KINDS.get(self.path.partition("?")[0])
         if kind is None:
-            raise Refused(HTTPStatus.NOT_FOUND, f"only {' and '.join(_KINDS)} are taken in")
+            raise Refused(f"only {' and '.join(_KINDS)} are taken in", HTTPStatus.NOT_FOUND)
         if "Origin" in self.headers:  # a page of the web must not write here
-            raise Refused(HTTPStatus.FORBIDDEN, "pages in a browser cannot send traces to this address")
+            raise Refused("pages in a browser cannot send traces to this address", HTTPStatus.FORBIDDEN)
         if media_type not in (_JSON, _PROTOBUF):
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"{_PROTOBUF} and {_JSON} are taken in")
+            raise Refused(f"{_PROTOBUF} and {_JSON} are taken in", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         data = _unpacked(
             self.read_body(_MOST_BYTES), self.headers.get("Content-Encoding", "identity").strip().lower()
         )
         try:
             request = json_of(data) if media_type == _JSON else json_of_protobuf(data, kind)
-            rows, problems = without_bad(request)
+            found = list(rows_of(request))
         except BadDocument as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, str(error.problem)) from None
+            raise Refused(str(error.problem)) from None
+        rows = [one for one in found if isinstance(one, Row)]
+        problems = [one for one in found if isinstance(one, BadDocument)]
         if request.get(kind):
             try:
                 self.server.intake.add({kind: request[kind]}, rows)
             except OSError as error:
-                raise Refused(
-                    HTTPStatus.SERVICE_UNAVAILABLE, f"it cannot be written: {error.strerror}"
-                ) from error
+                why = f"it cannot be written: {error.strerror}"
+                raise Refused(why, HTTPStatus.SERVICE_UNAVAILABLE) from error
         why = str(problems[0].problem) if problems else ""
         return _Answer(HTTPStatus.OK, media_type, _success(kind, len(problems), why, media_type))
 
@@ -266,18 +263,17 @@ def _unpacked(data: bytes, encoding: str) -> bytes:
     if encoding in ("", "identity"):
         return data
     if encoding != "gzip":
-        raise Refused(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding {quote(encoding)}: gzip is taken in"
-        )
+        why = f"Content-Encoding {quote(encoding)}: gzip is taken in"
+        raise Refused(why, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
     unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:
         found = unpacking.decompress(data, _MOST_BYTES)
     except zlib.error as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"not gzip: {error}") from None
+        raise Refused(f"not gzip: {error}") from None
     if unpacking.unconsumed_tail:
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {_MOST_BYTES:,} bytes")
+        raise Refused(f"more than {_MOST_BYTES:,} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
     if not unpacking.eof:
-        raise Refused(HTTPStatus.BAD_REQUEST, "not gzip: it ends too early")
+        raise Refused("not gzip: it ends too early")
     return found
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from trajkit.errors import RequestError, ServiceError
-from trajkit.formats.reading.document import object_at
+from trajkit.formats.reading.document import object_at, text_at
 from trajkit.sources.calls import Gathered
-from trajkit.sources.phoenix.rows import Group, latest, number_of_id
+from trajkit.sources.phoenix.tables import Group, latest
 from trajkit.sources.web import Web, bearer, told
 
 _KEY = "PHOENIX_API_KEY"
@@ -88,7 +90,15 @@ def _named(web: Web, path: str, query: Mapping[str, Any]) -> Iterator[dict[str, 
     """Annotations with the names that the tables have."""
     for one in _paged(web, path, query):
         result = object_at(one.get("result") or {}, "annotation.result")
-        yield {**one, **result, "id": number_of_id(one.get("id"))}
+        yield {**one, **result, "id": _number_of_id(one.get("id"))}
+
+
+def _number_of_id(global_id: Any) -> str:
+    """Return the id of the API, `KIND:NUMBER` in base64, as text; the database has kind and number."""
+    try:
+        return base64.b64decode(text_at(global_id, "id"), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return str(global_id)
 
 
 def _batches(ids: Sequence[str]) -> Iterator[list[str]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from trajkit.errors import RequestError
-from trajkit.sources.phoenix.rows import Group, latest
+from trajkit.formats.reading.document import BadDocument, known_time_at
 from trajkit.sources.sqlite_file import check_columns, columns_of, database, json_cell
 
 TABLES = ("projects", "project_sessions", "traces", "spans", "span_annotations", "trace_annotations")
@@ -23,6 +24,31 @@ _NEEDED = {
 }
 _SESSION_SCORES = "project_session_annotations"
 """A table that Phoenix has since version 12."""
+
+
+class Group(NamedTuple):
+    """The traces of a session, or the only trace that is in none."""
+
+    name: str
+    """The session id, or the id of the trace."""
+    is_session: bool
+    project: str
+    """Name of its project."""
+    ended_at: datetime | None
+    """When its last trace ended; None where that is not known."""
+    spans: Iterator[Mapping[str, Any]]
+    """Read as they are taken; what is wrong with one is a `BadDocument`."""
+    annotations: Iterator[Mapping[str, Any]]
+    """Those of the session, its traces and its spans; read after the spans."""
+    has_document_scores: bool = False
+
+
+def latest(times: Iterable[Any]) -> datetime | None:
+    """Return the latest of some times; None where one is not valid."""
+    try:
+        return max(known_time_at(one, "") for one in times)
+    except BadDocument:
+        return None
 
 
 def groups_of(place: str, project: str | None) -> Iterator[Group]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from trajkit.formats.chat.conversation import conversation_of, tools_of
 from trajkit.schema.base import JsonObject
-from trajkit.sources.calls import CUT_TEXT, NO_SESSION, Call, Score, Session
-from trajkit.sources.spans.call import call_of
-from trajkit.sources.spans.span import EVALUATION, Span, listed, number_of, text_of
+from trajkit.sources.calls import CUT_TEXT, EARLIEST, NO_SESSION, Call, Score, Session
+from trajkit.sources.spans.span import EVALUATION, Span, count_of, listed, number_of, text_of
+from trajkit.sources.spans.spellings import SPELLINGS, Cut, loose
 
 CUT_ATTRIBUTES = "a span with more attributes than its SDK keeps (OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)"
 """Episodes with a call of which attributes were dropped: an SDK keeps 128 of a span."""
@@ -30,7 +32,18 @@ SESSION_KEYS = (
 )
 """Attributes with the id of a session, the first the most specific."""
 USER_KEYS = ("user.id", "enduser.id", "langfuse.user.id", "traceloop.association.properties.user_id")
-_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+_SETTINGS = "gen_ai.request."
+_NOT_SETTINGS = ("model", "messages", "tools", "functions", "input", "prompt", "instructions", "system")
+_FINISH = ("gen_ai.response.finish_reasons", "gen_ai.response.finish_reason", "llm.finish_reason")
+_MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "embedding.model_name")
+_INPUT_TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
+_OUTPUT_TOKENS = (
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.completion_tokens",
+    "llm.token_count.completion",
+)
+_COST = ("llm.cost.total", "gen_ai.usage.cost", "gen_ai.usage.total_cost")
+_TAKEN = {*_FINISH, *_MODEL, *_INPUT_TOKENS, *_OUTPUT_TOKENS, *_COST, "openinference.span.kind"}
 
 
 class Kind(StrEnum):
@@ -114,7 +127,7 @@ def session_of(session_id: str, spans: Sequence[Span], source: str, *, is_named:
             scores += [(one, span.span_id) for one in _scores(span)]
             if tree.kinds[span.span_id] is not Kind.MODEL:
                 continue
-            call, cut = call_of(span)
+            call, cut = _call(span)
             missing |= {CUT_TEXT} if cut else set()
             missing |= {CUT_ATTRIBUTES} if span.n_dropped else set()
             agent, run = runs.get(span.span_id, (None, None))
@@ -238,22 +251,18 @@ def _scores(span: Span) -> Iterator[Score]:
         label = text_of(said.get("gen_ai.evaluation.score.label"))
         reason = text_of(said.get("gen_ai.evaluation.explanation"))
         value = number_of(said.get("gen_ai.evaluation.score.value"))
-        at = event.at or span.ended_at or span.started_at or _EARLIEST
-        tags = {
-            short: text
-            for short, text in (("label", label), ("error", text_of(said.get("error.type"))))
-            if text is not None
-        }
+        at = event.at or span.ended_at or span.started_at or EARLIEST
+        given = {"label": label, "error": text_of(said.get("error.type"))}
+        tags = {short: text for short, text in given.items() if text is not None}
         target = text_of(said.get("gen_ai.response.id"))
         score_id = f"{span.span_id}-{number}"
+        score_of = partial(Score, name=name, call_id=target, created_at=at)
         if value is not None:
-            yield Score(name=name, value=value, score_id=score_id, call_id=target, created_at=at, tags=tags)
+            yield score_of(value=value, score_id=score_id, tags=tags)
         elif label is not None:
-            yield Score(name=name, value=label, score_id=score_id, call_id=target, created_at=at)
+            yield score_of(value=label, score_id=score_id)
         if reason is not None:
-            yield Score(
-                name=name, value=reason, score_id=f"{score_id}-why", call_id=target, created_at=at, tags=tags
-            )
+            yield score_of(value=reason, score_id=f"{score_id}-why", tags=tags)
 
 
 def _target(
@@ -283,5 +292,122 @@ def _facts(spans: Sequence[Span]) -> tuple[dict[str, str], JsonObject]:
     return tags, {**metadata, **({"resource": resource} if resource else {})}
 
 
-def _start(span: Span) -> datetime:
-    return span.started_at or _EARLIEST
+def _start(one: Span | Call) -> datetime:
+    return one.started_at or EARLIEST
+
+
+class Targets:
+    """What a score of a span or of a trace is a score of: a call, or the whole session.
+
+    Args:
+        calls: The calls of a session, whose ids are those of their spans.
+        spans: Its spans.
+    """
+
+    def __init__(self, calls: Sequence[Call], spans: Sequence[Span]) -> None:
+        traces = {span.span_id: span.trace_id for span in spans}
+        self._parents = parents = {span.span_id: span.parent_id for span in spans}
+        self._ids = {call.call_id for call in calls}
+        self._last_of_trace: dict[str, str] = {}
+        self._last_below: dict[str, str] = {}
+        for call in sorted(calls, key=_start):
+            if call.agent_run is None or traces[call.call_id] not in self._last_of_trace:
+                self._last_of_trace[traces[call.call_id]] = call.call_id
+            seen: set[str] = set()
+            above: str | None = call.call_id
+            while above is not None and above in parents and above not in seen:
+                seen.add(above)
+                self._last_below[above] = call.call_id
+                above = parents[above]
+
+    def call_of(self, span_id: str | None, trace_id: str | None) -> str | None:
+        """Return the call that a score is of; None for the whole session.
+
+        That is the scored span, else the last call in it. A score of a trace, or of the root of one, is
+        of the last call of the trace where the session has others.
+        """
+        if span_id in self._ids:
+            return span_id
+        if span_id is not None and self._parents.get(span_id) in self._parents:
+            return self._last_below.get(span_id)
+        return self._last_of_trace.get(trace_id or "") if len(self._last_of_trace) > 1 else None
+
+
+def _call(span: Span) -> tuple[Call, bool]:
+    """Return the call of a span, and whether a text in it was cut.
+
+    What no spelling takes stays in `Call.extra` under its own name.
+    """
+    prompt: Any = None
+    answers: Any = None
+    tools: Any = None
+    finish: Any = None
+    is_cut = False
+    taken: list[str] = []
+    for read in SPELLINGS:
+        try:
+            said = read(span)
+        except Cut:
+            is_cut = True
+            continue
+        prompt = said.prompt if prompt is None else prompt
+        answers = answers or said.answers
+        tools = said.tools if tools is None else tools
+        finish = said.finish if finish is None else finish
+        taken += said.names if said.prompt or said.answers or said.tools else ()
+    whole = bool(prompt) and bool(answers)
+    rest = {
+        name: value
+        for name, value in span.attributes.items()
+        if name not in _TAKEN and not _is_setting(name) and not name.startswith(tuple(taken))
+        and not (whole and name.startswith(("input.", "output.")))
+    }  # fmt: skip
+    answer = None
+    if answers:
+        answer = {**answers[0], "role": "assistant"}
+        if len(answers) > 1:
+            rest["other_answers"] = answers[1:]
+    finish = next(iter(listed(span.first(*_FINISH))), None) or finish
+    latency = None
+    if span.started_at is not None and span.ended_at is not None:
+        latency = (span.ended_at - span.started_at).total_seconds()
+    call = Call(
+        call_id=span.span_id,
+        prompt=conversation_of(prompt, f"{span.span_id}.prompt") if prompt else None,
+        answer=conversation_of([answer], f"{span.span_id}.answer")[-1] if answer else None,
+        tools=tools_of(tools, f"{span.span_id}.tools") if tools else None,
+        model_name=text_of(span.first(*_MODEL)),
+        started_at=span.started_at,
+        latency_s=latency,
+        n_input_tokens=count_of(span.first(*_INPUT_TOKENS)),
+        n_output_tokens=count_of(span.first(*_OUTPUT_TOKENS)),
+        cost_usd=number_of(span.first(*_COST)),
+        finish_reason=text_of(finish),
+        settings=_settings(span) or None,
+        error=_error(span),
+        extra={"span_name": span.name, "trace_id": span.trace_id, **rest},
+    )
+    return call, is_cut
+
+
+def _is_setting(name: str) -> bool:
+    return name.startswith(_SETTINGS) and name != "gen_ai.request.model"
+
+
+def _settings(span: Span) -> JsonObject:
+    found: JsonObject = {
+        name.removeprefix(_SETTINGS): value for name, value in span.attributes.items() if _is_setting(name)
+    }
+    given = loose(span.first("llm.invocation_parameters"))
+    for name, value in given.items() if isinstance(given, dict) else ():
+        if name not in _NOT_SETTINGS:
+            found.setdefault(name, value)
+    return found
+
+
+def _error(span: Span) -> str | None:
+    thrown = next((one for one in span.events if one.name == "exception"), None)
+    if not span.is_error and span.first("error.type") is None:
+        return None
+    said = thrown.attributes.get("exception.message") if thrown is not None else None
+    return str(span.status or said or span.first("error.message", "error.type") or "error")

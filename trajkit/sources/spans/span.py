@@ -62,13 +62,18 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def parsed(value: Any) -> Any:
+    """The value of a text in JSON; anything else as it is."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return value
+
+
 def listed(value: Any) -> list[Any]:
     """A list, also where it was logged as JSON or as one text; empty for None."""
     if isinstance(value, str) and value.startswith("["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return [value]
+        value = parsed(value)
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
@@ -83,6 +88,12 @@ def number_of(value: Any) -> float | None:
     except ValueError:
         return None
     return number if abs(number) < float("inf") else None
+
+
+def count_of(value: Any) -> int | None:
+    """A whole number, also where it was logged as text; None for what is none."""
+    number = number_of(value)
+    return None if number is None else int(number)
 
 
 def text_of(value: Any) -> str | None:

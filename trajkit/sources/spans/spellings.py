@@ -158,7 +158,7 @@ def _of_old_events(span: Span) -> Said:
         elif event.name == "gen_ai.content.completion":
             found = _json(event.attributes, "gen_ai.completion")
             answers += [_of_event(one, "assistant") for one in _listed(found) if isinstance(one, dict)]
-    return Said(prompt or None, answers or None, None, finish)
+    return Said(prompt or None, answers or None, finish=finish)
 
 
 def _body(event: SpanEvent) -> dict[str, Any]:
@@ -299,16 +299,8 @@ def _of_values(span: Span) -> Said:
         answer = [{"content": answer}]
     said = _chat(prompt)
     heard = _chat(answer, "assistant")
-    names = tuple(
-        name
-        for name, found in (
-            ("input.", said),
-            ("gen_ai.prompt", said),
-            ("output.", heard),
-            ("gen_ai.completion", heard),
-        )
-        if found
-    )
+    names: tuple[str, ...] = ("input.", "gen_ai.prompt") if said else ()
+    names += ("output.", "gen_ai.completion") if heard else ()
     return Said(said, heard, tools if isinstance(tools, list) else None, finish, names)
 
 

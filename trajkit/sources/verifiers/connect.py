@@ -15,11 +15,9 @@ from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.texts import read_json
 from trajkit.sources.files.walk import files_under, shown_path
 from trajkit.sources.source import Source, changed, kept, lost
-from trajkit.sources.verifiers.graph import is_graph, session_of_graph
-from trajkit.sources.verifiers.rows import is_row, session_of_row
+from trajkit.sources.verifiers.rows import is_graph, is_row, session_of_graph, session_of_row
 from trajkit.sources.wish import Wish
 
-NAME = "verifiers"
 _METADATA = "metadata.json"
 _RESULTS = ("results.jsonl", "traces.jsonl")
 _MOST_LOOKED_AT = 200
@@ -66,7 +64,7 @@ def _recognises(place: str) -> bool:
 
 
 SOURCE = Source(
-    name=NAME,
+    name="verifiers",
     about="results of evaluations with verifiers: results.jsonl with metadata.json, and traces.jsonl",
     read=read,
     recognises=_recognises,
@@ -86,4 +84,3 @@ SOURCE = Source(
         **lost("comments", "tags and user"),
     },
 )
-"""The source."""

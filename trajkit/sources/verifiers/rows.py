@@ -1,4 +1,4 @@
-"""Read a row of `results.jsonl`: a rollout as prompt, completion, reward and metrics."""
+"""Make sessions of rows of `results.jsonl`, and of episodes of `traces.jsonl`, each a graph of messages."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from trajkit.sources.calls import Call, Score, Session
 
 _UNTIMED = datetime(1970, 1, 1, tzinfo=UTC)
 """Of scores in a row that has no time: a score must have one."""
-
-
+_VERSION = 1
+"""The newest version of the traces of verifiers that is read."""
 _NO_METRICS = ("id", "example_id", "reward", "answer", "is_completed", "is_truncated")
 """Numbers and booleans of a row that are no metrics."""
 
@@ -43,7 +43,7 @@ def session_of_row(value: JsonObject, metadata: JsonObject, line: str) -> Sessio
         BadDocument: It makes no sense.
     """
     timing = part_of(value, "timing")
-    start = time_of(timing.get("start_time", timing.get("start")))
+    start = _time(timing.get("start_time", timing.get("start")))
     sampling = metadata.get("sampling_args")
     given = value.get("tool_defs") or part_of(value, "info").get("oai_tools") or metadata.get("tools")
     facts: dict[str, Any] = {
@@ -52,7 +52,7 @@ def session_of_row(value: JsonObject, metadata: JsonObject, line: str) -> Sessio
         if isinstance(sampling, dict)
         else None,
         "started_at": start,
-        "tools": tools_of(_flat_tools(given)) if given else None,
+        "tools": _tools_at(given),
     }
     if value.get("trajectory"):
         calls = list(_trajectory(objects_at(value["trajectory"], "trajectory"), facts))
@@ -60,7 +60,7 @@ def session_of_row(value: JsonObject, metadata: JsonObject, line: str) -> Sessio
         calls = list(_conversation(value, facts))
     calls = _timed(calls, objects_at(part_of(timing, "model").get("spans"), "timing.model.spans"))
     metrics = part_of(value, "metrics") if "metrics" in value else _old_metrics(value)
-    scores = scores_of({"reward": value.get("reward"), **metrics}, start)
+    scores = _scores_of({"reward": value.get("reward"), **metrics}, start)
     left = ("prompt", "completion", "trajectory", "reward", "metrics", "tool_defs", *metrics)
     origin: JsonObject = {name: item for name, item in value.items() if name not in left}
     if metadata:
@@ -92,7 +92,7 @@ def _old_metrics(value: JsonObject) -> JsonObject:
 
 def _timed(calls: list[Call], spans: Sequence[Mapping[str, Any]]) -> list[Call]:
     """The calls with their own times, where there is one of each."""
-    times = [(time_of(span.get("start")), time_of(span.get("end"))) for span in spans]
+    times = [(_time(span.get("start")), _time(span.get("end"))) for span in spans]
     if len(times) != len(calls):
         return calls
     return [
@@ -103,18 +103,14 @@ def _timed(calls: list[Call], spans: Sequence[Mapping[str, Any]]) -> list[Call]:
     ]
 
 
-def time_of(value: Any) -> datetime | None:
+def _time(value: Any) -> datetime | None:
     """A time that is given in seconds; None for anything else, as 0 stands for unknown."""
     is_time = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e11
     return datetime.fromtimestamp(value, UTC) if is_time else None
 
 
-def scores_of(values: Mapping[str, Any], at: datetime | None, call_id: str | None = None) -> list[Score]:
-    """The scores of a mapping; those that are not known are left out.
-
-    Raises:
-        BadDocument: One is neither a number nor a boolean.
-    """
+def _scores_of(values: Mapping[str, Any], at: datetime | None, call_id: str | None = None) -> list[Score]:
+    """The scores of a mapping; those that are not known are left out."""
     scores = []
     for name, value in values.items():
         if value is None:
@@ -129,12 +125,8 @@ def scores_of(values: Mapping[str, Any], at: datetime | None, call_id: str | Non
     return scores
 
 
-def talk(messages: Any, role: str, where: str) -> list[Message]:
-    """The messages of a prompt or a completion, which may be a text, in the spellings of all versions.
-
-    Raises:
-        BadDocument: They are none.
-    """
+def _talk(messages: Any, role: str, where: str) -> list[Message]:
+    """The messages of a prompt or a completion, which may be a text, in the spellings of all versions."""
     if messages is None:
         return []
     if isinstance(messages, str):
@@ -179,15 +171,15 @@ def _flat_tools(tools: Any) -> Any:
     ]
 
 
-def tools_at(tools: Any) -> tuple[JsonObject, ...] | None:
+def _tools_at(tools: Any) -> tuple[JsonObject, ...] | None:
     """Tools that are flat, as `tools_of` gives them; None without any."""
     return tools_of(_flat_tools(tools)) if tools else None
 
 
 def _conversation(value: JsonObject, facts: dict[str, Any]) -> Iterator[Call]:
     """The calls of a row without its trajectory: each answer of the completion is one."""
-    prompt = talk(value.get("prompt"), "user", "prompt")
-    completion = talk(value.get("completion"), "assistant", "completion")
+    prompt = _talk(value.get("prompt"), "user", "prompt")
+    completion = _talk(value.get("completion"), "assistant", "completion")
     at = 0
     for number, cut in enumerate(plain_cuts(completion)):
         at += cut.n_new
@@ -203,14 +195,14 @@ def _trajectory(steps: Sequence[JsonObject], facts: dict[str, Any]) -> Iterator[
         tokens = part_of(step, "tokens", where)
         response = part_of(step, "response", where)
         usage = part_of(response, "usage", f"{where}.response")
-        said = talk(step.get("completion"), "assistant", f"{where}.completion")
+        said = _talk(step.get("completion"), "assistant", f"{where}.completion")
         left = ("prompt", "completion", "tokens", "response")  # its reward is that of the rollout
         extra: JsonObject = {
             name: item for name, item in step.items() if name not in left and item not in (None, {}, [])
         }
         yield Call(
             call_id=f"call-{number}",
-            prompt=talk(step.get("prompt"), "user", f"{where}.prompt"),
+            prompt=_talk(step.get("prompt"), "user", f"{where}.prompt"),
             answer=said[0] if said else None,
             n_input_tokens=usage.get("prompt_tokens"),
             n_output_tokens=usage.get("completion_tokens"),
@@ -221,3 +213,131 @@ def _trajectory(steps: Sequence[JsonObject], facts: dict[str, Any]) -> Iterator[
             extra=extra or None,
             **facts,
         )
+
+
+def is_graph(value: Mapping[str, Any]) -> bool:
+    """Whether a line is an episode with its traces."""
+    return isinstance(value.get("traces"), list) and "env" in value and "task" in value
+
+
+def session_of_graph(value: JsonObject) -> Session | None:
+    """Return the session of an episode; None where no agent called a model.
+
+    Raises:
+        BadDocument: It makes no sense, or is of a version that is not known.
+    """
+    calls: list[Call] = []
+    scores: list[Score] = []
+    traces = objects_at(value["traces"], "traces")
+    kept: list[JsonObject] = []
+    for number, trace in enumerate(traces):
+        where = f"traces.{number}"
+        version = trace.get("version", _VERSION)
+        if version != _VERSION:
+            raise BadDocument(
+                f"a version that is not known; known: {_VERSION}", f"{where}.version", shown(version)
+            )
+        own = list(_calls(trace, where, run=None if number == 0 else str(trace.get("id") or number)))
+        calls += own
+        answered = [call.call_id for call in own if call.answer is not None]
+        last = answered[-1] if answered and number else None
+        if answered or not number:
+            scores += _scores(trace, where, last)
+        kept.append(
+            {name: one for name, one in trace.items() if name not in ("nodes", "calls", "rewards", "metrics")}
+        )
+    if not calls:
+        return None
+    task, env = part_of(value, "task"), part_of(value, "env")
+    key = task.get("key") or task.get("hash")
+    name = value.get("id")
+    return Session(
+        session_id=name if isinstance(name, str) and name else "unnamed",
+        source="verifiers",
+        calls=calls,
+        scores=scores,
+        origin={**{name: one for name, one in value.items() if name != "traces"}, "traces": [*kept]},
+        env_id=env.get("id") or None,
+        task=key if isinstance(key, str) else None,
+        is_named=isinstance(name, str) and bool(name),
+    )
+
+
+def _scores(trace: JsonObject, where: str, call_id: str | None) -> Iterator[Score]:
+    """The scores of a trace, those of a further agent at its last call: its return, rewards and metrics."""
+    at = _time(part_of(part_of(trace, "timing", where), "scoring", where).get("end"))
+    values: dict[str, Any] = {}
+    total = None
+    for name, reward in part_of(trace, "rewards", where).items():
+        if not isinstance(reward, dict) or not isinstance(reward.get("score"), int | float):
+            continue
+        values[name] = reward["score"]
+        total = (total or 0.0) + reward["score"] * reward.get("weight", 1.0)
+    yield from _scores_of({"reward": total, **values, **part_of(trace, "metrics", where)}, at, call_id)
+
+
+def _calls(trace: JsonObject, where: str, *, run: str | None) -> Iterator[Call]:
+    nodes = objects_at(trace.get("nodes"), f"{where}.nodes")
+    facts = {one.get("node"): one for one in objects_at(trace.get("calls"), f"{where}.calls")}
+    agent = part_of(trace, "agent", where)
+    config = part_of(agent, "config", where)
+    said: dict[int, Message] = {}
+    for number, node in enumerate(nodes):
+        at = f"{where}.nodes.{number}"
+        (said[number],) = _talk([node.get("message")], "user", at)
+    for number, node in enumerate(nodes):
+        if not node.get("sampled"):
+            continue
+        at = f"{where}.nodes.{number}"
+        path = _path(nodes, number, at)
+        fact = facts.get(number, {})
+        usage, span = part_of(fact, "usage", at), part_of(fact, "time", at)
+        ids, mask = node.get("token_ids") or [], node.get("mask") or []
+        n_scaffold = mask.index(True) if True in mask else len(ids)
+        before = [one for place in path for one in nodes[place].get("token_ids") or []]
+        start, end = _time(span.get("start")), _time(span.get("end"))
+        sampling = fact.get("sampling")
+        yield Call(
+            call_id=f"{trace.get('id') or where}-{number}",
+            prompt=[said[place] for place in path],
+            answer=said[number],
+            tools=_tools_at(nodes[path[0]].get("tools") if path else None) or _tools_at(trace.get("tools")),
+            model_name=fact.get("model") or config.get("model"),
+            agent_name=agent.get("name"),
+            agent_run=run,
+            started_at=start or _time(node.get("timestamp")),
+            latency_s=max(0.0, (end - start).total_seconds()) if start and end else None,
+            n_input_tokens=usage.get("prompt_tokens"),
+            n_output_tokens=usage.get("completion_tokens"),
+            cost_usd=usage.get("cost"),
+            finish_reason=fact.get("finish_reason"),
+            settings=sampling if isinstance(sampling, dict) and sampling else None,
+            prompt_token_ids=[*before, *ids[:n_scaffold]] if ids else None,
+            completion_token_ids=ids[n_scaffold:] if ids else None,
+            logprobs=node.get("logprobs") or None,
+            extra={"semantic_parents": node["semantic_parents"]} if node.get("semantic_parents") else None,
+        )
+    for place, fact in enumerate(objects_at(trace.get("calls"), f"{where}.calls")):
+        if fact.get("error"):  # nothing tells which prompt it had
+            error = part_of(fact, "error", where)
+            yield Call(
+                call_id=f"{trace.get('id') or where}-failed-{place}",
+                model_name=fact.get("model"),
+                agent_name=agent.get("name"),
+                agent_run=run,
+                started_at=_time(part_of(fact, "time", where).get("start")),
+                error=f"{error.get('type')}: {error.get('message')}",
+            )
+
+
+def _path(nodes: Any, number: int, where: str) -> list[int]:
+    """The places of the nodes before a node, from the root on."""
+    path: list[int] = []
+    parent = nodes[number].get("parent")
+    while parent is not None:
+        is_before = isinstance(parent, int) and not isinstance(parent, bool) and 0 <= parent < number
+        if not is_before:
+            raise BadDocument("a parent that is no earlier node", f"{where}.parent", shown(parent))
+        path.append(parent)
+        number, parent = parent, nodes[parent].get("parent")
+    return path[::-1]

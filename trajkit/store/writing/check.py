@@ -9,9 +9,9 @@ from typing import NamedTuple
 import duckdb
 
 from trajkit.errors import DataError
-from trajkit.schema import FeedbackKind, Metric, MetricLevel, Outcome, Purpose
+from trajkit.schema import FeedbackKind, Metric, Outcome, Purpose
 from trajkit.store.engine import parsed
-from trajkit.store.layout import TABLES, columns, quoted
+from trajkit.store.layout import LEVELS, TABLES, columns, quoted
 
 _KEYS = {"episodes": "episode_id", "steps": "episode_id", "feedback": "feedback_id"}
 
@@ -25,7 +25,6 @@ _WORDS: tuple[tuple[str, str, type[StrEnum]], ...] = (
     ("episodes", "outcome", Outcome),
     ("feedback", "kind", FeedbackKind),
 )
-_LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
 
 
 class Rule(NamedTuple):
@@ -161,10 +160,9 @@ def _prompt_rule() -> Rule:
 
 
 def _number_rules(table: str, metrics: Sequence[Metric]) -> Iterator[RowRule]:
-    level = _LEVELS[table]
     numbers = {c.name: c.name for c in columns(table, metrics) if c.sql_type == "DOUBLE"}
     for metric in metrics:
-        if metric.level == level and metric.kind == FeedbackKind.FLOAT:
+        if metric.level == LEVELS[table] and metric.kind == FeedbackKind.FLOAT:
             numbers[f"metrics.{metric.name}"] = f"metrics.{quoted(metric.name)}"
     for name, sql in numbers.items():
         shown = f"{table}.{name}".replace("{", "{{").replace("}", "}}")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -60,9 +61,7 @@ _SEARCHED = ("episode_id", "step_index", "inference_id", "feedback_id")
 
 def arrow_schema(table: str, metrics: Sequence[Metric], extra: Sequence[Column] = ()) -> pa.Schema:
     """Return the Arrow types of a table's columns."""
-    return pa.schema(
-        [(column.name, _arrow_type(column, metrics)) for column in (*columns(table, metrics), *extra)]
-    )
+    return pa.schema({column.name: arrow_type(column) for column in (*columns(table, metrics), *extra)})
 
 
 def refuse_other_columns(path: Path, table: str, metrics: Sequence[Metric], n_rows: int) -> None:
@@ -148,7 +147,8 @@ def _is_like(found: pa.DataType, wanted: pa.DataType) -> bool:
     return kinds.is_timestamp(found) if kinds.is_timestamp(wanted) else found == wanted
 
 
-def _arrow_type(column: Column, metrics: Sequence[Metric]) -> pa.DataType:
+def arrow_type(column: Column) -> pa.DataType:
+    """Return the Arrow type of a column."""
     if column.sql_type.endswith("[]"):
         return pa.list_(_SCALARS[column.sql_type.removesuffix("[]")])
     if column.sql_type.startswith("STRUCT"):
@@ -197,7 +197,9 @@ def write_part(
     ):
 
         def take(batch: pa.RecordBatch) -> None:
-            writer.write_batch(_fitted(batch, schema), row_group_size=ROW_GROUP_ROWS)
+            columns = [_cast(batch.column(field.name), field.type) for field in schema]
+            fitted = pa.RecordBatch.from_arrays(columns, schema=schema)
+            writer.write_batch(fitted, row_group_size=ROW_GROUP_ROWS)
 
         for batch in batches:
             do(functools.partial(take, finished(batch)))
@@ -229,13 +231,6 @@ def _behind() -> Iterator[Callable[[_Work], None]]:
             pending.result()
 
 
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of the schema, in its order and types."""
-    return pa.RecordBatch.from_arrays(
-        [_cast(batch.column(field.name), field.type) for field in schema], schema=schema
-    )
-
-
 def _cast(array: pa.Array[Any], goal: pa.DataType) -> pa.Array[Any]:
     if array.type == goal:
         return array
@@ -243,3 +238,53 @@ def _cast(array: pa.Array[Any], goal: pa.DataType) -> pa.Array[Any]:
         storage = array.storage if isinstance(array, pa.ExtensionArray) else array
         return pa.ExtensionArray.from_storage(goal, storage.cast(goal.storage_type))
     return array.cast(goal)
+
+
+class Late(NamedTuple):
+    """Wide columns of `steps` that bypass DuckDB: they are computed for each batch of ordered rows."""
+
+    keys: tuple[str, ...]
+    """Columns of the relation that are passed to `fill` and not stored."""
+    order: tuple[str, ...]
+    """Keys to order the rows by first; the rows of an episode have equal ones."""
+    fill: Callable[[pa.RecordBatch], Mapping[str, pa.Array[Any]]]
+    """Returns texts by column, for the rows of a batch that has the keys and all other columns. Texts of
+    closed columns must be spelled as in the store."""
+    most_rows: int = 2**31
+    """Rows that are filled and written at a time: a few long texts can use a lot of memory."""
+    spelled: tuple[str, ...] = ()
+    """Other JSON columns that the relation has as valid text; closed ones must be spelled as in the store."""
+    absent: tuple[str, ...] = ()
+    """Columns that the relation may lack: null in every row, unless `fill` returns them."""
+
+    def cut(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches in pieces of `most_rows`."""
+        for batch in batches:
+            for start in range(0, batch.num_rows, self.most_rows):
+                yield batch.slice(start, self.most_rows)
+
+    def filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with the columns of `fill`."""
+        made, names = self.fill(batch), batch.schema.names
+        return pa.RecordBatch.from_arrays([made.get(name, batch.column(name)) for name in names], names=names)
+
+
+class Rows(NamedTuple):
+    """The rows of some whole episodes, each table in its order, and the function for their last columns."""
+
+    batches: Mapping[str, Iterable[pa.RecordBatch]]
+    late: Late | None
+
+    def held(self) -> Rows:
+        """Return the same rows, read into memory: the connection behind them may be closed."""
+        return self._replace(batches={table: list(batches) for table, batches in self.batches.items()})
+
+    def released(self) -> Rows:
+        """Return the same rows, readable once: no batch is kept after it was read."""
+        return self._replace(batches={table: _taken(batches) for table, batches in self.batches.items()})
+
+
+def _taken(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    waiting = deque(batches)
+    while waiting:
+        yield waiting.popleft()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import pyarrow.parquet as pq
 from pydantic import ValidationError
@@ -16,20 +15,12 @@ from trajkit.errors import DataError
 from trajkit.schema import Episode, FeedbackKind, Metric, MetricLevel
 from trajkit.store.arrow import Row, rows_of, table_of
 from trajkit.store.engine import connect, literal, scan, writing
-from trajkit.store.layout import METRICS, TABLES, columns, quoted
+from trajkit.store.layout import LEVELS, METRICS, TABLES, columns, quoted
 
 _FLUSH_STEPS = 2_000
 _FLUSH_CHARACTERS = 16_000_000
 _SLICE_STEPS = 50_000
 _SLICE_CHARACTERS = 200_000_000
-
-
-class Relations(NamedTuple):
-    """SELECTs of one part of each table."""
-
-    episodes: str
-    steps: str
-    feedback: str
 
 
 class Spool:
@@ -60,9 +51,7 @@ class Spool:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.connection.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -90,8 +79,7 @@ class Spool:
                 n_characters += sum(len(value) for value in row.values() if isinstance(value, str))
             self._rows[table].extend(rows)
         self._n_characters += n_characters
-        n_steps = len(rows_by_table.get("steps", ()))
-        self._load += n_steps / _SLICE_STEPS + n_characters / _SLICE_CHARACTERS
+        self._load += len(rows_by_table.get("steps", ())) / _SLICE_STEPS + n_characters / _SLICE_CHARACTERS
         if len(self._rows["steps"]) >= _FLUSH_STEPS or self._n_characters >= _FLUSH_CHARACTERS:
             self._flush()
             if self._load >= 1:
@@ -111,8 +99,8 @@ class Spool:
         except ValidationError as error:
             raise DataError(f"a metric's name cannot be used: {error.errors()[0]['msg']}") from error
 
-    def parts(self, metrics: tuple[Metric, ...]) -> Iterator[Relations]:
-        """Yield the relations of each part, oldest first; memory is bounded.
+    def parts(self, metrics: tuple[Metric, ...]) -> Iterator[dict[str, str]]:
+        """Yield the SELECTs of each part by table, oldest first; memory is bounded.
 
         Raises:
             DataError: An episode has a value of a metric that is not among these, or of another kind.
@@ -124,7 +112,7 @@ class Spool:
         if any(files != [[]] for files in self._files.values()):
             self._flush()
         for number in range(len(self._files["episodes"])):
-            yield Relations(*(f"({self._typed(table, metrics, number)})" for table in Relations._fields))
+            yield {table: f"({self._typed(table, metrics, number)})" for table in TABLES}
 
     def _learn(self, level: MetricLevel, values: Mapping[str, Any], episode_id: str) -> None:
         for name, value in values.items():
@@ -151,10 +139,9 @@ class Spool:
 
     def _typed(self, table: str, metrics: tuple[Metric, ...], number: int) -> str:
         present = {column.name for column in columns(table, metrics)}
-        level = MetricLevel.EPISODE if table == "episodes" else MetricLevel.INFERENCE
         selected = [quoted(c.name) for c in TABLES[table] if c.sql_type != METRICS]
         if "metrics" in present:
-            selected.append(f"{_struct([m for m in metrics if m.level == level])} AS metrics")
+            selected.append(f"{_struct([m for m in metrics if m.level == LEVELS[table]])} AS metrics")
         if files := self._files[table][number]:
             return f"SELECT {', '.join(selected)} FROM {scan(files)}"
         # no file has rows: they are few, or there are none

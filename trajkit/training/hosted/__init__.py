@@ -1,3 +1,3 @@
 """Fine-tuning at a service, over the network."""
 
-__all__ = ["answer", "chat", "openai", "prepare", "remote", "service", "services"]
+__all__ = ["answer", "chat", "openai", "prepare", "remote", "service"]

@@ -19,8 +19,8 @@ from trajkit.schema import Model
 from trajkit.schema.base import UtcTime
 from trajkit.training.hosted.answer import Uncertain, Unreachable
 from trajkit.training.hosted.outcome import still_there, without_files
+from trajkit.training.hosted.prepare import TRAIN, VALIDATION, uploaded_rows
 from trajkit.training.hosted.remote import Remote, order_of
-from trajkit.training.hosted.rows import TRAIN, VALIDATION, uploaded_rows
 from trajkit.training.hosted.service import PLAIN, Order, RemoteId, Service, State
 from trajkit.training.job import JobStatus, TuneJob
 from trajkit.training.runs import Runs

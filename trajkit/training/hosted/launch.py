@@ -12,11 +12,9 @@ from trajkit.training.hosted.answer import Unreachable
 from trajkit.training.hosted.creation import Telling, created
 from trajkit.training.hosted.outcome import take, without_files
 from trajkit.training.hosted.remote import Remote, order_of
-from trajkit.training.hosted.service import Service, State
-from trajkit.training.hosted.services import connect
-from trajkit.training.job import JobStatus, TuneJob
+from trajkit.training.hosted.service import connect
+from trajkit.training.job import JobStatus, Step, TuneJob
 from trajkit.training.runs import Runs
-from trajkit.training.step import Step
 
 LOCK = "service.lock"
 FIRST_POLL_S, LONGEST_POLL_S = 2.0, 30.0
@@ -54,7 +52,7 @@ def start(runs: Runs, job_id: str, *, telling: Telling = _NOBODY, again: bool = 
             update = {"state": None, "checkpoints": (), "fetched": (), "is_asked_for": is_open}
             remote = remote.model_copy(update=update)
         remote = remote.model_copy(update={"is_agreed": True})
-        job = _saved(runs, remote.put_into(job, status=JobStatus.PREPARED, error=None, finished_at=None))
+        job = runs.save(remote.put_into(job, status=JobStatus.PREPARED, error=None, finished_at=None))
         found = created(runs, job, remote, service, telling, again=again)
         return take(runs, job_id, service, found)
 
@@ -104,10 +102,11 @@ def follow(
         n_seen += len(events)
         for event in events:
             _tell(event, on_step, (lambda message: None) if was_over else on_message)
-        if job.status == JobStatus.PREPARED and not _is_busy(runs, job_id):
-            raise RequestError(
-                f"job {job_id} was not created", hint=f"`trajkit jobs resume {job_id}` creates it"
-            )
+        if job.status == JobStatus.PREPARED:
+            with _lock(runs, job_id) as holder:  # of a process that works on it, such as on an upload
+                if holder is None:
+                    hint = f"`trajkit jobs resume {job_id}` creates it"
+                    raise RequestError(f"job {job_id} was not created", hint=hint)
         if job.status.is_final:
             return job
         if timeout_s is not None and time.monotonic() - begun + pause_s > timeout_s:
@@ -178,7 +177,7 @@ def cancel(runs: Runs, job_id: str) -> TuneJob:
         said = "it was cancelled"
         if remote.is_asked_for:
             said += f" here; it was requested from {service.where}, which does not list it: see its own page"
-        return _saved(runs, remote.put_into(job, status=JobStatus.CANCELLED, error=said))
+        return runs.save(remote.put_into(job, status=JobStatus.CANCELLED, error=said))
 
 
 def pause(runs: Runs, job_id: str) -> TuneJob:
@@ -188,11 +187,15 @@ def pause(runs: Runs, job_id: str) -> TuneJob:
         RequestError: The service cannot, or the job does not run.
         ServiceError: The service refused.
     """
-    job, service, state = _running(runs, job_id)
+    job = refreshed(runs, job_id)
+    remote = Remote.of(job)
+    if job.status != JobStatus.RUNNING or remote.state is None:
+        raise RequestError(f"job {job_id} is not running: it is {job.status}")
+    service = connect(job.target, remote.settings)
     if not service.has_pause:
         raise RequestError(f"{service.target} cannot pause a job", hint=f"trajkit jobs cancel {job_id}")
     with _only_here(runs, job_id):
-        return take(runs, job.job_id, service, service.pause(state.remote_id))
+        return take(runs, job_id, service, service.pause(remote.state.remote_id))
 
 
 def resume(runs: Runs, job_id: str, *, telling: Telling = _NOBODY, again: bool = False) -> TuneJob:
@@ -220,20 +223,6 @@ def resume(runs: Runs, job_id: str, *, telling: Telling = _NOBODY, again: bool =
         return take(runs, job_id, service, service.resume(remote.state.remote_id))
 
 
-def _running(runs: Runs, job_id: str) -> tuple[TuneJob, Service, State]:
-    job = refreshed(runs, job_id)
-    remote = Remote.of(job)
-    if job.status != JobStatus.RUNNING or remote.state is None:
-        raise RequestError(f"job {job_id} is not running: it is {job.status}")
-    return job, connect(job.target, remote.settings), remote.state
-
-
-def _is_busy(runs: Runs, job_id: str) -> bool:
-    """Check whether another process works on a job, such as an upload."""
-    with _lock(runs, job_id) as holder:
-        return holder is not None
-
-
 @contextlib.contextmanager
 def _lock(runs: Runs, job_id: str) -> Iterator[str | None]:
     runs.load(job_id)
@@ -248,8 +237,3 @@ def _only_here(runs: Runs, job_id: str) -> Iterator[None]:
             hint = f"wait, then `trajkit jobs show {job_id}`"
             raise RequestError(f"{holder} is busy with job {job_id}", hint=hint)
         yield
-
-
-def _saved(runs: Runs, job: TuneJob) -> TuneJob:
-    runs.save(job)
-    return job

@@ -11,8 +11,8 @@ from typing import Any
 from trajkit._core.outside import name_from_outside
 from trajkit.errors import DataError, ServiceError
 from trajkit.training.hosted.answer import way_out
+from trajkit.training.hosted.prepare import TRAIN, VALIDATION, uploaded_rows
 from trajkit.training.hosted.remote import Remote
-from trajkit.training.hosted.rows import TRAIN, VALIDATION, uploaded_rows
 from trajkit.training.hosted.service import MOST_EVENTS, Event, Service, State
 from trajkit.training.job import JobStatus, TuneJob
 from trajkit.training.runs import Runs
@@ -35,10 +35,10 @@ def take(runs: Runs, job_id: str, service: Service, state: State) -> TuneJob:
     state, problems = _with_names(state)
     remote = Remote.of(job).model_copy(update={"state": state})
     if job.status == JobStatus.PREPARED:  # record the id before any further request
-        job = _saved(runs, remote.put_into(job, status=JobStatus.RUNNING, error=None))
+        job = runs.save(remote.put_into(job, status=JobStatus.RUNNING, error=None))
     _take_events(runs, job_id, service, state, problems)
     if not state.status.is_final:
-        return _saved(runs, remote.put_into(job, status=JobStatus.RUNNING))
+        return runs.save(remote.put_into(job, status=JobStatus.RUNNING))
     remote = remote.model_copy(update={"checkpoints": tuple(service.checkpoints(state.remote_id))})
     update: dict[str, Any] = {"status": state.status}
     if job.finished_at is None:
@@ -49,7 +49,7 @@ def take(runs: Runs, job_id: str, service: Service, state: State) -> TuneJob:
     else:
         remote = without_files(remote, service)
         update["error"] = _why(runs, job, remote, state, service)
-    return _saved(runs, remote.put_into(job, **update))
+    return runs.save(remote.put_into(job, **update))
 
 
 def _with_names(state: State) -> tuple[State, list[Event]]:
@@ -149,8 +149,3 @@ def _why(runs: Runs, job: TuneJob, remote: Remote, state: State, service: Servic
     ]
     hint = "; ".join(words for words in hints if words)
     return f"{said} ({hint})" if hint else said
-
-
-def _saved(runs: Runs, job: TuneJob) -> TuneJob:
-    runs.save(job)
-    return job

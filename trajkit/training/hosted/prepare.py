@@ -5,28 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
 from trajkit.curation.leaks.report import LeakReport
+from trajkit.curation.pair_file import Pairs
 from trajkit.curation.rows.request import Overlong
-from trajkit.errors import RequestError
+from trajkit.errors import DataError, MissingExtra, RequestError
 from trajkit.formats.base import Unit
 from trajkit.formats.chat.think import Thoughts
+from trajkit.formats.tokens.tokenizer import ESTIMATE, load_tokenizer
+from trajkit.formats.validation.file import Validation, validate
+from trajkit.formats.validation.finding import Severity
+from trajkit.formats.validation.loss import LossReport
 from trajkit.formats.validation.prices import Prices
+from trajkit.formats.validation.target import TARGETS, Bom
 from trajkit.schema import Model
 from trajkit.schema.base import JsonObject, Name
 from trajkit.training.hosted.answer import MissingKey, Unreachable
 from trajkit.training.hosted.remote import Estimate, Remote, order_of
-from trajkit.training.hosted.rows import TRAIN, VALIDATION, Rows, counter_of, write_rows
 from trajkit.training.hosted.service import ModelFacts, Service
-from trajkit.training.job import TuneJob, key_of
-from trajkit.training.new_job import Written, prepared_job
+from trajkit.training.job import JobData, TuneJob, key_of
+from trajkit.training.new_job import (
+    Side,
+    Written,
+    digest_of,
+    leak_of,
+    open_side,
+    origin_of_side,
+    place_of,
+    prepared_job,
+    written_rows,
+)
 from trajkit.training.runs import Runs
-from trajkit.training.side import Side, digest_of, leak_of, open_side
 
 Progress = Callable[[str, int, int | None], None]
+TRAIN, VALIDATION = "training", "validation"
+_TOO_FEW = "too few rows"
+_MOST_SHOWN = 3
 _SOON_DAYS = 60
 _DECIDING = ("openai", "tiktoken")
 
@@ -120,7 +137,7 @@ def prepare(
         recipe=whole,
         digests=tuple(digest_of(side) for side in sides.values()),
     )
-    warnings = (*_warnings(facts, today), *_once(service))
+    warnings = tuple(_warnings(facts, service, today))
     rows: dict[str, Rows] = {}
 
     def write(folder: Path) -> Written:
@@ -135,7 +152,7 @@ def prepare(
         write,
         name=name,
         data=request.train,
-        train=sides[TRAIN],
+        origin=lambda: origin_of_side(sides[TRAIN]),
         leak=report,
         packages=_DECIDING,
         key=key,
@@ -172,21 +189,9 @@ def _rows(
     folder: Path,
     on_progress: Progress,
 ) -> dict[str, Rows]:
-    counter = counter_of(facts, request.tokenizer)
+    counter = _counter(facts, request.tokenizer)
     return {
-        side: write_rows(
-            data,
-            folder,
-            side,
-            form=service.format(request.method),
-            rules=service.rules,
-            unit=request.unit,
-            thoughts=request.thoughts,
-            counter=counter,
-            max_tokens=request.max_length or facts.max_tokens,
-            overlong=request.overlong,
-            on_progress=on_progress,
-        )
+        side: _write_side(request, service, facts, counter, folder / f"{side}.jsonl", data, on_progress)
         for side, data in sides.items()
     }
 
@@ -225,7 +230,7 @@ def _refuse_shut_down(facts: ModelFacts, today: date) -> None:
         )
 
 
-def _warnings(facts: ModelFacts, today: date) -> Iterator[str]:
+def _warnings(facts: ModelFacts, service: Service, today: date) -> Iterator[str]:
     if facts.last_job_on is not None and facts.last_job_on < today:
         yield f"no job on {facts.model} can be created since {facts.last_job_on}: the service may refuse it"
     elif facts.last_job_on is not None and (facts.last_job_on - today).days <= _SOON_DAYS:
@@ -234,9 +239,6 @@ def _warnings(facts: ModelFacts, today: date) -> Iterator[str]:
     if facts.shutdown_on is not None:
         yield f"{facts.model} and models tuned from it end on {facts.shutdown_on}"
     yield from facts.warnings
-
-
-def _once(service: Service) -> Iterator[str]:
     if service.listing_lag_s is not None:
         yield (
             f"{service.target} does not detect repeated jobs: trajkit looks for the job first, but if"
@@ -258,4 +260,122 @@ def _estimate(service: Service, recipe: JsonObject, rows: Rows, facts: ModelFact
         counted_by=rows.loss.tokenizer,
         usd_per_million_tokens=price,
         cost_usd=cost_usd,
+    )
+
+
+class Counter(NamedTuple):
+    """The tokenizer that counts tokens."""
+
+    name: str
+    """Name for `load_tokenizer`."""
+    note: str | None
+    """Why the count is only an estimate; None when it is exact."""
+
+
+class Rows(NamedTuple):
+    """The written rows of one side."""
+
+    data: JobData
+    """Source and size."""
+    loss: LossReport
+    """Token counts."""
+    warnings: tuple[str, ...]
+    """What the service learns differently from the rows, and why token counts are estimates."""
+
+
+def uploaded_rows(folder: Path, side: str) -> Path:
+    """Return the file of a job that is uploaded."""
+    marked = folder / f"{side}.bom.jsonl"
+    return marked if marked.exists() else folder / f"{side}.jsonl"
+
+
+def _counter(facts: ModelFacts, asked: str | None) -> Counter:
+    """Choose the requested tokenizer, the model's own, or an estimate where its vocabulary is missing.
+
+    Raises:
+        RequestError: There is no tokenizer of the requested name.
+    """
+    if asked is not None:
+        load_tokenizer(asked)
+        return Counter(asked, None)
+    if facts.encoding is None:
+        note = f"the tokenizer of {facts.model} is unknown: name one with --tokenizer for a better count"
+        return Counter(ESTIMATE, note)
+    name = f"tiktoken:{facts.encoding}"
+    try:
+        load_tokenizer(name)
+    except (RequestError, MissingExtra) as error:
+        return Counter(ESTIMATE, f"{error.message}; {error.hint}" if error.hint else error.message)
+    return Counter(name, None)
+
+
+def _write_side(
+    request: HostedRequest,
+    service: Service,
+    facts: ModelFacts,
+    counter: Counter,
+    lines: Path,
+    data: Side,
+    on_progress: Progress,
+) -> Rows:
+    """Write one side of a job and check it."""
+    form, rules, side = service.format(request.method), service.rules, lines.stem
+    max_tokens = request.max_length or facts.max_tokens
+    options: dict[str, Any] = {"thoughts": request.thoughts}
+    if request.overlong != Overlong.ERROR:  # the check below reports long rows anyway
+        options |= {"max_length": max_tokens, "overlong": request.overlong, "tokenizer": counter.name}
+    if not isinstance(data, Pairs):
+        options["unit"] = request.unit
+    made = written_rows(data, lines, form, on_progress, **options)
+    wants_mark = TARGETS[rules].bom == Bom.WANTED
+    found = validate(
+        lines,
+        target=rules,
+        tokenizer=counter.name,
+        max_length=max_tokens,
+        repair_to=lines.with_name(f"{side}.bom.jsonl") if wants_mark else None,
+        on_progress=lambda n_done, n_total: on_progress("checking rows", n_done, n_total),
+    )
+    _refuse_rows(found, place_of(data), rules, side=side)
+    assert found.loss is not None
+    return Rows(
+        JobData.of(
+            made,
+            n_rows=found.n_rows,
+            n_tokens=found.loss.n_tokens,
+            n_learned_tokens=found.loss.n_learned,
+            longest=found.loss.quantiles["max"],
+        ),
+        found.loss,
+        tuple(_notes(found, counter)),
+    )
+
+
+def _notes(found: Validation, counter: Counter) -> Iterator[str]:
+    if counter.note is not None:
+        yield counter.note
+    for finding in found.findings:
+        if finding.severity == Severity.WARNING:
+            yield f"{finding.kind}: {finding.hint}"
+
+
+def _refuse_rows(found: Validation, store: Path, rules: str, *, side: str) -> None:
+    """Refuse a file that the service would refuse. No service documents a minimum of validation rows."""
+    wrong = [
+        finding
+        for finding in found.findings
+        if finding.severity == Severity.ERROR and not (side == VALIDATION and finding.kind == _TOO_FEW)
+    ]
+    if not wrong:
+        return
+    if wrong[0].kind == _TOO_FEW:
+        raise DataError(
+            f"{store} gives {found.n_rows} rows, and {wrong[0].hint}",
+            hint="export more episodes, or --unit step and --val-fraction 0, which leave more rows to learn",
+        )
+    shown = "; ".join(map(str, wrong[:_MOST_SHOWN]))
+    n_more = found.n_errors - min(len(wrong), _MOST_SHOWN)
+    raise DataError(
+        f"{rules} would refuse the rows of {store}: {shown}{f'; and {n_more:,} more' if n_more else ''}",
+        hint=wrong[0].hint,
     )

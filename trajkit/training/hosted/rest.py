@@ -19,9 +19,18 @@ from trajkit._core.settings import secret_from_environment
 from trajkit.errors import DataError, ServiceError
 from trajkit.formats.validation.target import HostedService
 from trajkit.schema.base import JsonObject
-from trajkit.training.hosted.answer import Answer, MissingKey, Refused, Said, Unreachable, object_of, words_of
+from trajkit.training.hosted.answer import (
+    Answer,
+    MissingKey,
+    Refused,
+    Said,
+    Unreachable,
+    checked_address,
+    client,
+    object_of,
+    words_of,
+)
 from trajkit.training.hosted.service import Sent
-from trajkit.training.hosted.wire import checked_address, client
 
 if TYPE_CHECKING:
     import httpx2

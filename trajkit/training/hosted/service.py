@@ -7,6 +7,7 @@ API. It never waits or prints, and writes only the requested file.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Container, Sequence
 from datetime import date
 from pathlib import Path
@@ -16,10 +17,10 @@ from pydantic import Field
 
 from trajkit.errors import RequestError
 from trajkit.formats.base import PreferenceFormat, SftFormat
+from trajkit.formats.validation.target import HOSTED
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, Text, UtcTime
-from trajkit.training.job import JobStatus
-from trajkit.training.step import Step
+from trajkit.training.job import JobStatus, Step
 
 Sent = Callable[[int, int], None]
 """Called with the bytes of a file that are sent, and the total."""
@@ -227,3 +228,22 @@ class Service(Protocol):
     def fetch(self, file_id: str, goal: Path) -> None:
         """Write a result file to `goal`; only where `State.result_files` names one."""
         raise RequestError(f"{self.target} has no result file {file_id!r}")
+
+
+def connect(target: str, settings: JsonObject) -> Service:
+    """Connect to a service, with its key in the environment.
+
+    Args:
+        target: Name of the service.
+        settings: Earlier `Service.settings`, or those of the user; empty for the defaults.
+
+    Raises:
+        RequestError: There is no such service, or a setting is invalid. A missing key is reported by the
+            first call.
+    """
+    apis = dict.fromkeys(service.api for service in HOSTED.values())
+    if target not in apis:
+        raise RequestError(f"no service {target!r}", hint=f"services: {', '.join(apis)}")
+    module = importlib.import_module(f"trajkit.training.hosted.{target}.connect")
+    service: Service = module.connect(settings)
+    return service

@@ -1,16 +1,52 @@
-"""Arguments and callbacks that all trainers share: validation, checkpoints, precision, and reports."""
+"""Arguments, checks and callbacks that all trainers share: validation, checkpoints, precision, reports."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from trajkit._core.lazy import need
+from trajkit.errors import RequestError
+from trajkit.training.job import Step
 from trajkit.training.local.base_model import precision
-from trajkit.training.local.outcome.reports import reporters
 from trajkit.training.local.recipe import LocalRecipe
-from trajkit.training.step import Step
+
+TENSORBOARD, WANDB = "tensorboard", "wandb"
+
+
+def check_reports(recipe: LocalRecipe) -> None:
+    """Check that the package of `report_to` is installed.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
+    if recipe.report_to is not None:
+        need(recipe.report_to, extra=recipe.report_to)
+
+
+def reporters(recipe: LocalRecipe, folder: Path) -> list[Any]:
+    """Return callbacks for transformers' Trainer.
+
+    Args:
+        recipe: Names the service.
+        folder: The job's folder, for files; its name becomes the run's name.
+
+    Raises:
+        MissingExtra: The service's package is not installed.
+    """
+    check_reports(recipe)
+    integrations = need("transformers.integrations", extra="local")
+    if recipe.report_to == TENSORBOARD:
+        writer = need("torch.utils.tensorboard", extra=TENSORBOARD).SummaryWriter(folder / TENSORBOARD)
+        return [integrations.TensorBoardCallback(writer)]
+    if recipe.report_to == WANDB:
+        os.environ.setdefault("WANDB_PROJECT", "trajkit")
+        os.environ.setdefault("WANDB_DIR", str(folder))
+        os.environ.setdefault("WANDB_NAME", folder.name)
+        return [integrations.WandbCallback()]
+    return []
 
 
 def arguments_of(
@@ -89,3 +125,19 @@ def callbacks_of(
     if has_validation and recipe.early_stopping_patience is not None:
         callbacks.append(transformers.EarlyStoppingCallback(recipe.early_stopping_patience))
     return callbacks
+
+
+def check_optimizer(recipe: LocalRecipe) -> None:
+    """Check that this machine has the optimizer of a recipe.
+
+    Raises:
+        RequestError: There is no such optimizer, or it needs a GPU.
+        MissingExtra: Its package is not installed.
+    """
+    known = [str(name.value) for name in need("transformers.training_args", extra="local").OptimizerNames]
+    if recipe.optim not in known:
+        raise RequestError(f"no optimizer {recipe.optim!r}", hint=f"optim: {', '.join(known)}")
+    if "8bit" in recipe.optim or "paged" in recipe.optim or "bnb" in recipe.optim:
+        if not need("torch", extra="local").cuda.is_available():
+            raise RequestError(f"the optimizer {recipe.optim} needs a GPU", hint="--set optim=adamw_torch")
+        need("bitsandbytes", extra="cuda")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +13,7 @@ from trajkit._core.outside import problem_of
 from trajkit._core.samples import pretrained
 from trajkit.errors import RequestError
 from trajkit.models.generation.located import adapter_settings
-from trajkit.models.generation.old_names import old_names
-from trajkit.models.generation.weights import with_adapter
+from trajkit.models.generation.weights import no_model, old_names, with_adapter
 from trajkit.schema.base import JsonObject
 from trajkit.training.local.loss import LOGITS_AT_ONCE
 from trajkit.training.local.recipe import LocalRecipe, LoraRecipe
@@ -69,7 +69,7 @@ def _config(base: str) -> Any:
     try:
         return pretrained(need("transformers", extra="local").AutoConfig, base)
     except (OSError, ValueError) as error:
-        raise _no_model(base, error) from error
+        raise no_model(base, error) from error
 
 
 def load_base(base: str, recipe: LocalRecipe) -> Any:
@@ -94,7 +94,7 @@ def load_base(base: str, recipe: LocalRecipe) -> Any:
     try:
         model = pretrained(transformers.AutoModelForCausalLM, base, **options)
     except (OSError, ValueError) as error:
-        raise _no_model(base, error) from error
+        raise no_model(base, error) from error
     model = model if recipe.lora is None else _with_adapter(model, recipe.lora)
     if recipe.torch_compile:
         layer = need("transformers.modeling_layers", extra="local").GradientCheckpointingLayer
@@ -123,7 +123,7 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
                 plain = recipe.lora.model_copy(update={"use_dora": False, "adapter": ""})
                 model = _with_adapter(model, plain)
     except (OSError, ValueError) as error:
-        raise _no_model(base, error) from error
+        raise no_model(base, error) from error
     n_weights, n_trainable = count(model)
     shape, stored = shape_of(model), _stored(model, recipe)
     if recipe.lora is not None and recipe.lora.use_dora:
@@ -131,8 +131,10 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
             module.lora_B["default"].out_features for module in model.modules() if hasattr(module, "lora_B")
         )
         n_weights, n_trainable = n_weights + n_more, n_trainable + n_more
-    n_vocabulary = config.get_text_config().vocab_size
-    return Sizes(n_weights, n_trainable, _positions(config), n_vocabulary, can_share(config), stored, shape)
+    text = config.get_text_config()
+    found = getattr(text, "max_position_embeddings", None)
+    n_positions = found if isinstance(found, int) and found > 0 else None
+    return Sizes(n_weights, n_trainable, n_positions, text.vocab_size, can_share(config), stored, shape)
 
 
 def can_share(config: Any) -> bool:
@@ -265,12 +267,6 @@ def _is_norm(module: Any) -> bool:
     return type(module).__name__.endswith(("RMSNorm", "LayerNorm"))
 
 
-def _positions(config: Any) -> int | None:
-    """Return a model's context length by its configuration; None where it does not give one."""
-    found = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return found if isinstance(found, int) and found > 0 else None
-
-
 def count(model: Any) -> tuple[int, int]:
     """Count the weights of a model, and the trained ones among them."""
     sizes = [(_n_weights(parameter), parameter.requires_grad) for parameter in model.parameters()]
@@ -354,6 +350,44 @@ def going_on(recipe: JsonObject, adapter: str) -> JsonObject:
     return {**recipe, "lora": {**given, **own.model_dump()}}
 
 
-def _no_model(base: str, error: Exception) -> RequestError:
-    hint = "a folder with config.json, or an id"
-    return RequestError(f"no model in {base}: {str(error).splitlines()[0]}", hint=hint)
+def held(recipe: LocalRecipe, sizes: Sizes, n: int) -> int:
+    """Return the bytes that each of `n` processes holds besides its batch, where they share a model out.
+
+    Each has 1/n of weights, gradients and optimizer states (Rajbhandari et al. 2020, "ZeRO", table 1, the
+    line of all three), and whole what it computes with: two layers, of which one is on its way, the embedding
+    and the output layer, and the gradients of those that are trained.
+
+    Args:
+        recipe: Settings of the training.
+        sizes: The model.
+        n: Number of processes; one shares nothing.
+    """
+    least = least_memory(recipe, sizes)
+    if n == 1 or sizes.shape is None:
+        return least // n
+    whole = 2 * sizes.shape.n_largest + sizes.shape.n_ends
+    if recipe.lora is None:
+        whole += sizes.shape.n_largest + sizes.shape.n_ends
+    return least // n + whole * (4 if precision(recipe) == "fp32" else 2)
+
+
+def begin_sharded() -> None:
+    """Let only the first process of this machine read the weights; call it before the model is loaded."""
+    os.environ["ACCELERATE_USE_FSDP"] = os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "true"
+    torch = need("torch", extra="local")
+    need("accelerate", extra="local").PartialState(cpu=not torch.cuda.is_available())
+
+
+def shard_on_cpus(arguments: Any) -> None:
+    """Make a Trainer with these arguments shard on CPUs too: accelerate 1.15 does that on GPUs alone."""
+    state, kinds = arguments.distributed_state, need("accelerate", extra="local").DistributedType
+    if state.distributed_type == kinds.MULTI_CPU:
+        state.distributed_type = kinds.MULTI_GPU
+
+
+def gathered(model: Any) -> dict[str, Any]:
+    """Return the trained weights, whole, in the first process; every process must call it."""
+    states = need("torch.distributed.checkpoint.state_dict", extra="local")
+    options = states.StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
+    weights: dict[str, Any] = states.get_model_state_dict(model, options=options)
+    return weights

@@ -25,7 +25,12 @@ from trajkit.rollouts.records.summary import Mean, Moments
 from trajkit.rollouts.running.runner import play
 from trajkit.rollouts.seeds import derived_seed
 from trajkit.schema import Message, Purpose, Role, TextBlock
+from trajkit.store.dataset import Dataset
+from trajkit.store.engine import connect
+from trajkit.store.reader import verify
+from trajkit.store.view import create_views
 from trajkit.training.local.recipe import PlayRecipe
+from trajkit.training.origin import Origin
 
 _SIDE_BY_SIDE = 32
 
@@ -114,16 +119,12 @@ class Player:
         return mean
 
     async def _play(self, plan: Plan, model: LocalModel, take: Callable[[Played], None]) -> None:
-        lock_step: LockStep[Ask, Said] = LockStep(lambda asks: self._answers(model, asks))
+        lock_step: LockStep[Ask, Said] = LockStep(lambda asks: generate(model, asks))
         try:
             policy = _ModelPolicy(self._stage, lock_step, self._seed)
             await play(plan, {plan.variants[0]: policy}, on_played=take)
         finally:
             await lock_step.close()
-
-    def _answers(self, model: LocalModel, asks: Sequence[Ask]) -> list[Said]:
-        """Answer all requests together."""
-        return generate(model, asks)
 
 
 class _ModelPolicy(Scripted):
@@ -146,3 +147,41 @@ class _ModelPolicy(Scripted):
         )
         answer = Message(role=Role.ASSISTANT, content=(TextBlock(text=said.text),))
         return Choice(prompt.action(answer))
+
+
+def staged(recipe: PlayRecipe, train: Dataset, origin: Origin) -> PlayRecipe:
+    """Return the recipe with environment, tasks, function and variant; missing ones come from the store.
+
+    Raises:
+        RequestError: The store has none, or several to choose from.
+    """
+    verify(train.store)
+    with connect() as connection:
+        create_views(connection, train.store)
+        worlds = connection.execute(
+            "SELECT env_id, list_sort(list(DISTINCT task)) FROM episodes"
+            " WHERE env_id IS NOT NULL GROUP BY ALL"
+        ).fetchall()
+    tasks = {env: tuple(task for task in found if task is not None) for env, found in worlds}
+    env = recipe.env or _only(tuple(tasks), "environment", "play.env")
+    if not recipe.config:
+        raise RequestError(
+            "the model plays with the prompts of a gateway's function, and there is no configuration",
+            hint="--set play.config=tensorzero.toml, or config in trajkit.toml",
+        )
+    return recipe.model_copy(
+        update={
+            "env": env,
+            "tasks": recipe.tasks or tasks.get(env, ()),
+            "config": str(Path(recipe.config).resolve()),
+            "function": recipe.function or _only(origin.functions, "function", "play.function"),
+            "variant": recipe.variant or _only(origin.variants, "variant", "play.variant"),
+        }
+    )
+
+
+def _only(names: tuple[str, ...], noun: str, field: str) -> str:
+    if len(names) == 1:
+        return names[0]
+    known = f"it has {', '.join(names)}: --set {field}={names[0]}" if names else f"--set {field}=…"
+    raise RequestError(f"the {noun} to play is not clear from the store", hint=known)

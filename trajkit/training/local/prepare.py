@@ -3,44 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from trajkit._core.lazy import need
 from trajkit._core.settings import reserved
 from trajkit.curation.leaks.report import LeakReport
 from trajkit.curation.rows.request import Overlong
-from trajkit.errors import RequestError
-from trajkit.formats.base import Unit
+from trajkit.errors import DataError, NothingMatched, RequestError
+from trajkit.formats.base import Format, Unit
 from trajkit.formats.chat.think import Thoughts
+from trajkit.formats.tokens.tokenizer import ChatTemplate
+from trajkit.formats.trl import TRL_KTO, TRL_PREFERENCE, WEIGHTED
 from trajkit.schema import Model
 from trajkit.schema.base import JsonObject
 from trajkit.store.dataset import Dataset
-from trajkit.training.job import TuneJob, key_of
+from trajkit.training.job import JobData, TuneJob, key_of
+from trajkit.training.local.arguments import check_optimizer, check_reports
 from trajkit.training.local.base_model import Sizes, measured, settled
-from trajkit.training.local.optimizer import check_optimizer
 from trajkit.training.local.outcome.finish import TOKENIZER
-from trajkit.training.local.outcome.reports import check_reports
-from trajkit.training.local.play import open_stage
-from trajkit.training.local.play_store import staged
+from trajkit.training.local.play import open_stage, staged
 from trajkit.training.local.preferences.recipe import DpoRecipe, KtoRecipe
-from trajkit.training.local.preferences.tokens import Verdicts, verdicts_of
-from trajkit.training.local.preferences.trainer import EXTRA
+from trajkit.training.local.preferences.tokens import Verdicts, tokenise_preferences, verdicts_of
+from trajkit.training.local.preferences.train import EXTRA
 from trajkit.training.local.recipe import LocalRecipe, deciding
 from trajkit.training.local.running.replicas import check_replicas, n_replicas
 from trajkit.training.local.timing import estimated
-from trajkit.training.local.tokens.batch import TokenRows
-from trajkit.training.local.tokens.packing import pack_rows
-from trajkit.training.local.tokens.rows import write_rows
+from trajkit.training.local.tokens.batch import pack_rows
 from trajkit.training.local.tokens.template import save_tokenizer, spelled
-from trajkit.training.local.tokens.tokenised import Limit, open_tokens
-from trajkit.training.new_job import Written, prepared_job
+from trajkit.training.local.tokens.tokenised import Limit, open_tokens, tokenise
+from trajkit.training.new_job import (
+    Side,
+    Written,
+    digest_of,
+    leak_of,
+    open_side,
+    origin_of_side,
+    prepared_job,
+    written_rows,
+)
 from trajkit.training.origin import origin_of
 from trajkit.training.runs import Runs
-from trajkit.training.side import Side, digest_of, leak_of, open_side
 
 _DECIDING = ("torch", "transformers", "peft", "trl", "accelerate", "tokenizers", "numpy")
 TRAIN_TOKENS, VALIDATION_TOKENS = "train.arrow", "validation.arrow"
+_FORMS: dict[str, Format] = {
+    "sft": WEIGHTED,
+    # without the rules of a hosted service: these rows stay on this machine
+    "dpo": replace(TRL_PREFERENCE, target=None),
+    "kto": replace(TRL_KTO, target=None),
+}
+_ENDLESS = "end of turn that the chat template does not write"
+"""Loss of conversion: without an end token, the model cannot learn to stop."""
 
 
 class LocalRequest(Model):
@@ -144,19 +159,7 @@ def prepare(
         )
         limit = Limit.of_model(request.recipe.max_length, sizes, request.base)
         made = {
-            file: write_rows(
-                side,
-                folder / file,
-                tokenizer,
-                limit,
-                method=request.method,
-                unit=request.unit,
-                thoughts=request.thoughts,
-                overlong=request.overlong,
-                good=request.good,
-                is_learned=side is train,
-                on_progress=on_progress,
-            )
+            file: _write_side(request, side, folder / file, tokenizer, limit, on_progress)
             for file, side in sides.items()
         }
         return Written(made[TRAIN_TOKENS], made.get(VALIDATION_TOKENS))
@@ -166,7 +169,7 @@ def prepare(
         write,
         name=name,
         data=request.train,
-        train=train,
+        origin=lambda: origin_of_side(train),
         leak=report,
         packages=[package for package in _DECIDING if package != "trl" or not is_sft],
         key=key,
@@ -190,8 +193,7 @@ def prepare(
             method=job.method,
             lengths=lengths,
         )
-        job = job.model_copy(update={"estimate": expected})
-        runs.save(job)
+        job = runs.save(job.model_copy(update={"estimate": expected}))
     return Prepared(job, report, n_steps, sizes, verdicts, is_new)
 
 
@@ -219,6 +221,58 @@ def _n_steps(job: TuneJob, tokens: Path, recipe: LocalRecipe, sizes: Sizes) -> i
         return recipe.n_steps(job.learned.n_rows)
     n_lines = job.learned.n_rows
     if recipe.packing and recipe.max_steps is None:
-        rows = TokenRows(open_tokens(tokens).table)
-        n_lines = len(pack_rows(rows, recipe.max_length, shares=sizes.can_share))
+        n_lines = len(pack_rows(open_tokens(tokens), recipe.max_length, shares=sizes.can_share))
     return recipe.n_steps(n_lines, n_replicas=n_replicas(recipe))
+
+
+def _write_side(
+    request: LocalRequest,
+    side: Side,
+    goal: Path,
+    tokenizer: ChatTemplate,
+    limit: Limit,
+    on_progress: Callable[[str, int, int | None], None],
+) -> JobData:
+    """Write the tokens of one side of a job into a file, and their text beside it."""
+    method = request.method
+    lines = goal.with_suffix(".jsonl")
+    options: dict[str, Any] = {"thoughts": request.thoughts}
+    if method == "sft":
+        options["unit"] = request.unit
+        if request.overlong != Overlong.ERROR:  # otherwise tokens would be counted twice
+            tokens = {"max_length": limit.n_tokens, "tokenizer": str(goal.parent / TOKENIZER)}
+            options |= {"overlong": request.overlong, **tokens}
+    elif request.good is not None:
+        options["good"] = request.good
+    try:
+        made = written_rows(side, lines, _FORMS[method], on_progress, **options)
+    except NothingMatched as error:
+        if goal.name == TRAIN_TOKENS:
+            raise
+        raise NothingMatched(
+            f"no validation rows: {error.message}", hint="more episodes, another --val, or --val-fraction 0"
+        ) from error
+
+    def counted(n_done: int) -> None:
+        on_progress("counting tokens", n_done, made.n_rows)
+
+    if method == "sft":
+        tally = tokenise(lines, goal, tokenizer, limit=limit, on_progress=counted)
+    else:
+        tally = tokenise_preferences(lines, goal, tokenizer, method=method, limit=limit, on_progress=counted)
+    if method == "kto":
+        found = verdicts_of(goal)
+        for n, there, missing in ((found.n_bad, "good", "bad"), (found.n_good, "bad", "good")):
+            if not n:
+                raise DataError(
+                    f"every completion of {made.store} is {there}: kto needs {missing} ones, too",
+                    hint="--good selects the good episodes; where one side is small, --val-fraction 0",
+                )
+    return JobData.of(
+        made,
+        n_rows=tally.n_rows,
+        n_tokens=tally.n_tokens,
+        n_learned_tokens=tally.n_learned,
+        longest=tally.longest,
+        losses=made.losses | ({_ENDLESS: tally.n_endless} if tally.n_endless else {}),
+    )

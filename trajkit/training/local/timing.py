@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajkit._core.lazy import need
-from trajkit.training.estimate import Estimate
-from trajkit.training.job import JobData
+from trajkit.training.job import Estimate, JobData
 from trajkit.training.local.base_model import Sizes, precision
 from trajkit.training.local.recipe import LocalRecipe
 from trajkit.training.local.running.replicas import n_replicas
-from trajkit.training.local.shape import Shape, Work, forward, trained
-from trajkit.training.local.tokens.packing import buckets, pack
+from trajkit.training.local.shape import Shape, forward, trained
+from trajkit.training.local.tokens.batch import buckets, pack
 from trajkit.training.local.train import threads
 
 _REACHED = (0.3, 0.9)
@@ -90,25 +89,10 @@ def estimated(
         n_batches += round(
             n_times * validation.n_rows / recipe.per_device_eval_batch_size / n_replicas(recipe)
         )
-    speed = _speed(shape, recipe, sizes, n_read / max(1.0, n_epochs * epoch.n_batches))
-    return _range(work, checked, n_batches, shape, speed, n_replicas(recipe))
-
-
-class Speed(NamedTuple):
-    """What this machine does in a second."""
-
-    flops_per_s: float
-    """Rate of a matrix product."""
-    call_s: float
-    """Time of a small operation, in seconds."""
-
-
-def _range(
-    work: Work, checked: float, n_batches: float, shape: Shape, speed: Speed, n_processes: int
-) -> Estimate:
-    rate = speed.flops_per_s * n_processes
+    rate, call_s = _speed(shape, recipe, sizes, n_read / max(1.0, n_epochs * epoch.n_batches))
+    rate *= n_replicas(recipe)
     computed = (work.model + work.again + checked) / rate
-    called = n_batches * shape.n_layers * speed.call_s
+    called = n_batches * shape.n_layers * call_s
     least, most = (
         computed / share + called * calls + start_s
         for share, calls, start_s in zip(_REACHED[::-1], _CALLS, _START_S, strict=True)
@@ -136,8 +120,12 @@ def _epoch(recipe: LocalRecipe, learned: JobData, lengths: NDArray[np.int64] | N
     return Pass(float(len(starts)), n_tokens, mean)
 
 
-def _speed(shape: Shape, recipe: LocalRecipe, sizes: Sizes, n_tokens: float) -> Speed:
-    """Measure a matrix product of the model's width and a small operation, in about a fifth of a second."""
+def _speed(shape: Shape, recipe: LocalRecipe, sizes: Sizes, n_tokens: float) -> tuple[float, float]:
+    """Measure this machine in about a fifth of a second.
+
+    Returns:
+        Operations a second in a matrix product of the model's width, and seconds of a small operation.
+    """
     torch = need("torch", extra="local")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision(recipe)]
@@ -155,7 +143,7 @@ def _speed(shape: Shape, recipe: LocalRecipe, sizes: Sizes, n_tokens: float) -> 
         call_s = _shortest_s(lambda: small.add(1), torch, device)
     finally:
         torch.set_num_threads(before)
-    return Speed(2 * n_rows * shape.n_width * shape.n_inner / product_s, call_s)
+    return 2 * n_rows * shape.n_width * shape.n_inner / product_s, call_s
 
 
 def _shortest_s(run: Any, torch: Any, device: str) -> float:

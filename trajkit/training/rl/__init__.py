@@ -1,3 +1,3 @@
 """Reinforcement learning on this machine: a model plays, and learns from what its actions brought."""
 
-__all__ = ["page", "prepare", "recipe", "tinker"]
+__all__ = ["prepare", "recipe", "tinker"]

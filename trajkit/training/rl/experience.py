@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+import itertools
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ from trajkit.errors import TrainingError
 from trajkit.formats.tokens.sampled import Sampled
 from trajkit.rollouts.records.record import RETURN_METRIC, Played
 from trajkit.schema import Outcome
+from trajkit.schema.base import JsonObject
 from trajkit.training.rl.loss import StepRow
 from trajkit.training.rl.recipe import PlayedRecipe
 
@@ -186,16 +189,16 @@ def experience_of(traces: Sequence[Trace], recipe: PlayedRecipe) -> Experience:
         traces: Episodes of one iteration.
         recipe: How they are learned.
     """
-    numbers, states = _Numbers(), _Numbers()
+    numbers, states = _numbers(), _numbers()
     # without groups an episode is compared with all others of its task
     groups = [trace.group[:-1] if recipe.algorithm == "reinforce" else trace.group for trace in traces]
     attempts = Attempts(
         episode=np.repeat(np.arange(len(traces)), [len(trace.rows) for trace in traces]).astype(np.int64),
         score=np.array([trace.score for trace in traces], dtype=np.float64),
-        group=np.array([numbers.of(group) for group in groups], dtype=np.int64),
+        group=np.array([numbers[group] for group in groups], dtype=np.int64),
         reward=np.array([reward for trace in traces for reward in trace.rewards], dtype=np.float64),
         state=np.array(
-            [states.of((*trace.group, seen)) for trace in traces for seen in trace.observations],
+            [states[*trace.group, seen] for trace in traces for seen in trace.observations],
             dtype=np.int64,
         ),
         acting=np.array([acts for trace in traces for acts in trace.acting], dtype=np.bool_),
@@ -203,31 +206,109 @@ def experience_of(traces: Sequence[Trace], recipe: PlayedRecipe) -> Experience:
     return Experience([row for trace in traces for row in trace.rows], attempts)
 
 
-class _Numbers:
+def _numbers() -> defaultdict[Hashable, int]:
     """Equal keys as equal numbers from 0."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-
-    def of(self, key: Hashable) -> int:
-        return self._numbers.setdefault(key, len(self._numbers))
+    return defaultdict(itertools.count().__next__)
 
 
 def _n_strange(played: Sequence[Played]) -> int:
     """Groups whose attempts began differently, or in which the same actions led to different results."""
     found: dict[tuple[Hashable, ...], Hashable] = {}
     strange: set[tuple[str, int]] = set()
-    nodes = _Numbers()
+    nodes = _numbers()
     for one in played:
         group = (one.job.task, one.job.seed)
         if found.setdefault(group, one.initial_state_hash) != one.initial_state_hash:
             strange.add(group)
-        node = nodes.of(group)
+        node = nodes[group]
         for step in one.steps:
             key = (node, step.result.action_executed)
             seen = (step.result.observation, step.result.reward, step.result.terminated)
             if found.setdefault(key, seen) != seen:
                 strange.add(group)
                 break
-            node = nodes.of(key)
+            node = nodes[key]
     return len(strange)
+
+
+_MOST_SILENT = 5
+"""After so many iterations in a row without a difference between attempts nothing is going to change."""
+
+
+class Watch:
+    """Tells what was played, and stops a training that has nothing to learn from.
+
+    Args:
+        recipe: How it is learned.
+        tell: Is given what happens, as events.
+    """
+
+    def __init__(self, recipe: PlayedRecipe, tell: Callable[[JsonObject], None]) -> None:
+        self._recipe, self._tell = recipe, tell
+        self._n_silent = 0
+        self._began = 0.0
+        self.report: dict[str, Any] = {}
+        """What is known of the iteration."""
+
+    def begin(self) -> None:
+        """Start the clock of an iteration, before it is played."""
+        self._began = time.monotonic()
+
+    def played(self, iteration: int, lived: Lived) -> None:
+        """Begin the report of an iteration that was played, and tell what is odd about it.
+
+        Args:
+            iteration: From 0.
+            lived: What was played.
+        """
+        self.report = {
+            "iteration": iteration + 1,
+            **success_of(lived.traces)._asdict(),
+            "n_strange": lived.n_strange,
+            "left": dict(lived.left),
+            "played_s": time.monotonic() - self._began,
+        }
+        for reason, number in lived.left.items():
+            self.say(f"iteration {iteration + 1}: {number} episodes are not learned: {reason}")
+        if lived.n_strange:
+            self.say(
+                f"iteration {iteration + 1}: in {lived.n_strange} of {self._recipe.n_groups} groups"
+                " the environment is not deterministic: the same seed and actions had different results"
+            )
+
+    def say(self, message: str) -> None:
+        """Report a line to the process that waits for the training."""
+        self._tell({"kind": "message", "message": message})
+
+    def check(self, n_learned: int, n_stale: int = 0) -> None:
+        """Stop where nothing was learned for long.
+
+        Args:
+            n_learned: Steps that this iteration learns.
+            n_stale: Steps that it leaves out because they are too old.
+
+        Raises:
+            TrainingError: The latest iterations had nothing to learn from.
+        """
+        self._n_silent = 0 if n_learned else self._n_silent + 1
+        if self._n_silent < _MOST_SILENT:
+            return
+        others = [f"{n:,} episodes: {reason}" for reason, n in self.report["left"].items()]
+        if n_stale:
+            others.append(f"{n_stale:,} steps are too stale")
+        same = f"all attempts at each seed had the same return ({self.report['episode_return']:.3g})"
+        why = f"{'; '.join(others) or same}: there is nothing to learn from"
+        raise TrainingError(
+            f"in {_MOST_SILENT} iterations up to {self.report['iteration']} {why}",
+            hint="easier tasks, a higher --temperature, more --num-generations, or a reward that"
+            " tells more; `sft local` first gives a model something to begin with",
+        )
+
+    def end(self, learning_rate: float) -> JsonObject:
+        """Tell the report of an iteration that was learned."""
+        report = self.report
+        report["seconds"] = time.monotonic() - self._began
+        report["steps_per_s"] = report["n_steps"] / report["seconds"]
+        report["learning_rate"] = learning_rate
+        self._tell({"kind": "iteration", **report})
+        return report

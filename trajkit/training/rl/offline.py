@@ -18,7 +18,7 @@ from trajkit.models.generation.ask import Ask
 from trajkit.models.generation.model import LocalModel, Voice
 from trajkit.models.generation.row import allowed_tokens
 from trajkit.models.serving.chat_request import ChatRequest
-from trajkit.rollouts.local.player_policy import as_tool
+from trajkit.rollouts.local.player import as_tool
 from trajkit.rollouts.records.record import RETURN_METRIC
 from trajkit.schema import Episode, Outcome, Purpose, Transition
 from trajkit.store.dataset import Dataset
@@ -127,7 +127,11 @@ class Logged:
         n = self._recipe.seeds_per_iteration
         order = np.random.default_rng(self._recipe.seed).permutation(len(self._groups))
         places = {int(order[at % len(order)]) for at in range(iteration * n, iteration * n + n)}
-        traces = [_bound(kept, voice) for place in sorted(places) for kept in self._groups[place]]
+        traces = []
+        for kept in (kept for place in sorted(places) for kept in self._groups[place]):
+            rows = zip(kept.trace.rows, kept.asks, strict=True)
+            allowed = tuple(_with_allowed(row, ask, voice) for row, ask in rows)
+            traces.append(kept.trace._replace(rows=allowed))
         return Lived(traces, {}, 0)
 
     @property
@@ -260,11 +264,6 @@ def _ask(step: Transition) -> Ask | None:
     about = {"model": "", "messages": [{"role": "user"}], "tools": tools}
     (ask,) = request_of(ChatRequest, {**about, **held}).asks(max_new_tokens=1)
     return ask
-
-
-def _bound(kept: _Kept, voice: Voice) -> Trace:
-    rows = zip(kept.trace.rows, kept.asks, strict=True)
-    return kept.trace._replace(rows=tuple(_with_allowed(row, ask, voice) for row, ask in rows))
 
 
 def _with_allowed(row: StepRow, ask: Ask | None, voice: Voice) -> StepRow:

@@ -13,9 +13,9 @@ from trajkit.environments.load import code_digest
 from trajkit.errors import RequestError
 from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.model import LocalModel
-from trajkit.rollouts.agent import AgentPolicy, load_agent
+from trajkit.rollouts.agent import AgentPolicy
 from trajkit.rollouts.agents.load import find_agent
-from trajkit.rollouts.agents.models import Models
+from trajkit.rollouts.agents.turn import Models
 from trajkit.rollouts.decoding import Decoding
 from trajkit.rollouts.local.endpoint import LocalEndpoint
 from trajkit.rollouts.local.player import LocalPlayer
@@ -24,8 +24,7 @@ from trajkit.rollouts.plan import Plan
 from trajkit.rollouts.prompts.variant import VariantOf, VariantPrompts
 from trajkit.rollouts.records.record import Played
 from trajkit.rollouts.running.calling import Caller
-from trajkit.rollouts.running.pool import Pool
-from trajkit.rollouts.running.runner import play
+from trajkit.rollouts.running.runner import Pool, play
 from trajkit.rollouts.seeds import derived_seed
 from trajkit.schema import Purpose
 from trajkit.training.rl.recipe import PlayedRecipe, WorldRecipe
@@ -198,4 +197,4 @@ class Stage:
         def asked() -> LocalEndpoint:
             return LocalEndpoint(self._player, models, caller, max_new_tokens=world.max_new_tokens)
 
-        return load_agent(world.policy, world.policy_settings, plan, Models(caller, asked))
+        return AgentPolicy(find_agent(world.policy, world.policy_settings), plan, Models(caller, asked))

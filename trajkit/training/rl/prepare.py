@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trajkit._core.files import building_folder
 from trajkit._core.secrets import names_a_secret
 from trajkit._core.seeds import Seeds, as_seeds
 from trajkit._core.settings import Reservation, refuse_reserved, reserved
@@ -26,16 +25,15 @@ from trajkit.rollouts.faults import Fault, FaultKind, Faulty
 from trajkit.rollouts.plan import chosen
 from trajkit.schema import Model
 from trajkit.store.dataset import Dataset, open_dataset
-from trajkit.training.hosted.wire import checked_address
+from trajkit.training.hosted.answer import checked_address
 from trajkit.training.job import LOCAL, TINKER, TuneJob, key_of
+from trajkit.training.local.arguments import check_optimizer, check_reports
 from trajkit.training.local.base_model import Sizes, measured, settled
-from trajkit.training.local.optimizer import check_optimizer
 from trajkit.training.local.outcome.finish import TOKENIZER
-from trajkit.training.local.outcome.reports import check_reports
 from trajkit.training.local.recipe import deciding
 from trajkit.training.local.running.replicas import check_replicas
 from trajkit.training.local.tokens.template import save_tokenizer, spelled
-from trajkit.training.new_job import begin_job, name_for, same_job
+from trajkit.training.new_job import Written, prepared_job
 from trajkit.training.origin import Origin, origin_of
 from trajkit.training.rl.offline import Distance, Logged
 from trajkit.training.rl.play import Stage, player_of, sources_of
@@ -117,34 +115,35 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
     whole = recipe.model_dump(mode="json") | said | {"chat_template": spelled(request.chat_template)}
     digests = () if data is None else (data.store.manifest.digest,)
     key = key_of(target=LOCAL, method="rl", base=base, recipe=deciding(whole), digests=digests)
-    if (found := same_job(runs, key, name)) is not None:
-        return PreparedRl(found, recipe, sizes, is_new=False)
-    job_id = name_for(runs, name, base=base, data=request.store or Path(recipe.play.env_name), method="rl")
-    play = recipe.play
-    with building_folder(runs.path(job_id)) as folder:
+    distance: Distance | None = None
+
+    def write(folder: Path) -> Written:
+        nonlocal distance
         template = save_tokenizer(
             base, folder / TOKENIZER, tokenizer=request.tokenizer, template=request.chat_template
         )
         logged = None if data is None else Logged(data, template.digest, recipe)
-        distance = None
         if logged is not None and recipe.algorithm != "awr":
             distance = logged.distance(base, template)
             distance.check()
-        _write_held_out(folder, play)
-        job = begin_job(
-            folder,
-            job_id=job_id,
-            key=key,
-            target=LOCAL,
-            method="rl",
-            base=base,
-            recipe=whole,
-            train=None if logged is None else logged.facts,
-            origin=_origin(play, data),
-            leak=report,
-            packages=_DECIDING,
-        )
-    return PreparedRl(job, recipe, sizes, is_new=True, distance=distance)
+        _write_held_out(folder, recipe.play)
+        return Written(None if logged is None else logged.facts)
+
+    job, is_new = prepared_job(
+        runs,
+        write,
+        name=name,
+        data=request.store or Path(recipe.play.env_name),
+        origin=lambda: _origin(recipe.play, data),
+        leak=report,
+        packages=_DECIDING,
+        key=key,
+        target=LOCAL,
+        method="rl",
+        base=base,
+        recipe=whole,
+    )
+    return PreparedRl(job, recipe, sizes, is_new, distance)
 
 
 class TinkerRequest(Model):
@@ -206,28 +205,34 @@ def prepare_tinker(request: TinkerRequest, runs: Runs, *, name: str | None = Non
     given = {"tokenizer": request.tokenizer, "chat_template": spelled(request.chat_template)}
     whole = recipe.model_dump(mode="json") | given
     key = key_of(target=TINKER, method="rl", base=base, recipe=whole, digests=())
-    if (found := same_job(runs, key, name)) is not None:
-        template = ChatTemplate(str(runs.path(found.job_id) / TOKENIZER))
-        return PreparedTinker(found, recipe, _reading(base, recipe, template), is_new=False)
-    job_id = name_for(runs, name, base=base, data=Path(recipe.play.env_name), method="rl")
-    with building_folder(runs.path(job_id)) as folder:
+    reading: Reading | None = None
+
+    def write(folder: Path) -> Written:
+        nonlocal reading
         template = save_tokenizer(
             base, folder / TOKENIZER, tokenizer=request.tokenizer, template=request.chat_template
         )
         reading = _reading(base, recipe, template)
         _write_held_out(folder, recipe.play)
-        job = begin_job(
-            folder,
-            job_id=job_id,
-            key=key,
-            target=TINKER,
-            method="rl",
-            base=base,
-            recipe=whole,
-            origin=_origin(recipe.play, None),
-            packages=("tinker", "transformers", "tokenizers", "numpy"),
-        )
-    return PreparedTinker(job, recipe, reading, is_new=True)
+        return Written(None)
+
+    job, is_new = prepared_job(
+        runs,
+        write,
+        name=name,
+        data=Path(recipe.play.env_name),
+        origin=lambda: _origin(recipe.play, None),
+        leak=None,
+        packages=("tinker", "transformers", "tokenizers", "numpy"),
+        key=key,
+        target=TINKER,
+        method="rl",
+        base=base,
+        recipe=whole,
+    )
+    if reading is None:
+        reading = _reading(base, recipe, ChatTemplate(str(runs.path(job.job_id) / TOKENIZER)))
+    return PreparedTinker(job, recipe, reading, is_new)
 
 
 def _reading(base: str, recipe: TinkerRecipe, template: ChatTemplate) -> Reading:

@@ -25,11 +25,10 @@ from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Text
 from trajkit.store.engine import connect
 from trajkit.store.layout import quoted
-from trajkit.training.rl.experience import experience_of, lived_of, success_of
+from trajkit.training.rl.experience import Watch, experience_of, lived_of, success_of
 from trajkit.training.rl.loss import StepRow
 from trajkit.training.rl.play import Stage
 from trajkit.training.rl.recipe import TinkerRecipe
-from trajkit.training.rl.watch import Watch
 
 KEY_VARIABLE, URL_VARIABLE = "TINKER_API_KEY", "TINKER_BASE_URL"
 _STATE_KEPT_S = 14 * 24 * 3600

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,17 +15,176 @@ from trajkit.models.generation.model import LocalModel
 from trajkit.rollouts.records.record import RETURN_METRIC, Played
 from trajkit.schema.base import JsonObject
 from trajkit.store.dataset import open_dataset
-from trajkit.training.local.arguments import arguments_of, mean_loss
+from trajkit.training.local.arguments import arguments_of, mean_loss, reporters
 from trajkit.training.local.base_model import count, load_base
-from trajkit.training.local.outcome.reports import reporters
-from trajkit.training.local.running.checkpoint import last_checkpoint
-from trajkit.training.local.running.shortage import sparing
+from trajkit.training.local.running.attempt import last_checkpoint, sparing
 from trajkit.training.local.train import Trained, set_threads
-from trajkit.training.rl.experience import Lived, lived_of
+from trajkit.training.local.train import trainer_class as weighted_trainer
+from trajkit.training.rl.experience import Lived, Watch, experience_of, lived_of, success_of
+from trajkit.training.rl.loss import policy_loss, scored
 from trajkit.training.rl.offline import Logged
 from trajkit.training.rl.play import Stage
 from trajkit.training.rl.recipe import RlRecipe
-from trajkit.training.rl.trainer import trainer_class
+from trajkit.training.rl.round import Networks, Round
+
+_VALUE_HEAD = "value_head.pt"
+
+
+@functools.cache
+def trainer_class() -> type[Any]:
+    """The class; made when it is wanted, because what it is made from takes seconds to import."""
+    torch = need("torch", extra="local")
+
+    class PlayingTrainer(weighted_trainer()):  # type: ignore[misc]
+        """Plays an iteration, and then takes steps of the optimizer on what was played.
+
+        What is played and in which order it is learned follow from the seed, the iteration and the weights: a
+        run that goes on from the checkpoint at the end of an iteration comes to the same weights.
+        """
+
+        def __init__(
+            self,
+            *,
+            recipe: RlRecipe,
+            source: Callable[[Any, int, frozenset[str]], Lived],
+            measure: Callable[[Any], Sequence[Played]] | None,
+            max_staleness: float | None,
+            held_out: frozenset[str],
+            tell: Callable[[dict[str, Any]], None],
+            **options: Any,
+        ) -> None:
+            super().__init__(train_dataset=range(recipe.iterations * recipe.n_updates), **options)
+            self._recipe, self._source, self._measure, self._tell = recipe, source, measure, tell
+            first = [each.detach().clone() for each in self.model.parameters() if each.requires_grad]
+            head = None
+            if recipe.algorithm == "ppo":
+                head = torch.nn.Linear(self.model.config.get_text_config().hidden_size, 1).to(
+                    self.args.device
+                )
+                torch.nn.init.zeros_(head.weight)
+                torch.nn.init.zeros_(head.bias)
+            self._networks = Networks(self.model, first, head, self.compute_loss_context_manager)
+            self._padding = self.model.config.pad_token_id or 0
+            self._held_out, self._max_staleness = held_out, max_staleness
+            self._watch = Watch(recipe, tell)
+            self.control: Any
+            self.stopped: str | None = None
+            """Why the training ended before its last iteration; None where it did not."""
+
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+        def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> None:
+            return None
+
+        def create_optimizer(self, model: Any = None) -> Any:
+            """The optimizer, of the value head too."""
+            is_new = self.optimizer is None
+            made = super().create_optimizer(model)
+            if is_new and (head := self._networks.value_head) is not None:
+                made.add_param_group({"params": list(head.parameters()), "weight_decay": 0.0})
+            return made
+
+        def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+            super()._save_optimizer_and_scheduler(output_dir)
+            if (head := self._networks.value_head) is not None:
+                torch.save(head.state_dict(), Path(output_dir) / _VALUE_HEAD)
+
+        def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+            super()._load_optimizer_and_scheduler(checkpoint)
+            if checkpoint is not None and (head := self._networks.value_head) is not None:
+                head.load_state_dict(torch.load(Path(checkpoint) / _VALUE_HEAD, weights_only=True))
+
+        def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+            """Take one step of the optimizer; play before the first one of an iteration."""
+            recipe = self._recipe
+            iteration, update = divmod(self.state.global_step, recipe.n_updates)
+            if update == 0:
+                self._begin(iteration)
+            total = torch.zeros((), device=self.args.device)
+            if self.stopped is not None:
+                self.control.should_training_stop = True
+                return total
+            model.train()
+            if (head := self._networks.value_head) is not None:
+                head.zero_grad()
+            epoch, part = divmod(update, recipe.minibatches)
+            minibatch = self._round.minibatch([recipe.seed, iteration, epoch], part)
+            for batch in minibatch.batches():
+                with self.compute_loss_context_manager():
+                    found = scored(model, batch, temperature=recipe.play.temperature, value_head=head)
+                    loss = policy_loss(
+                        found, batch, recipe, n_rows=len(minibatch.places), n_tokens=minibatch.n_tokens
+                    )
+                self.accelerator.backward(loss.total)
+                total += loss.total.detach()
+                self._report["clip_share"] += float(loss.n_clipped)
+            self._n_tokens += minibatch.n_tokens
+            if not math.isfinite(float(total)):
+                raise TrainingError(
+                    f"the loss is {float(total)} in step {update + 1} of iteration {iteration + 1}:"
+                    f" {self.args.output_dir} has the weights before that iteration",
+                    hint=f"a smaller --learning-rate than {recipe.learning_rate:g}",
+                )
+            self._report["loss"] += float(total) / recipe.n_updates
+            if update == recipe.n_updates - 1:
+                self._end()
+            return total
+
+        def _begin(self, iteration: int) -> None:
+            """Play, and compute all that does not change while the iteration is learned."""
+            self._watch.begin()
+            lived = self._source(self.model, iteration, self._held_out)
+            self._watch.played(iteration, lived)
+            experience = experience_of(lived.traces, self._recipe)
+            self.model.eval()  # rows are scored without dropout, as they were drawn
+            self._round = Round(
+                experience,
+                self._networks,
+                self._recipe,
+                padding=self._padding,
+                max_staleness=self._max_staleness,
+            )
+            measured = self._round.measured
+            self._report = self._watch.report
+            self._report |= {**measured._asdict(), "clip_share": 0.0, "loss": 0.0}
+            self._n_tokens = 0
+            self._check(iteration)
+
+        def _check(self, iteration: int) -> None:
+            """Stop where it makes no sense to go on."""
+            measured, most = self._round.measured, self._recipe.max_kl
+            if not math.isfinite(measured.kl) or not math.isfinite(measured.entropy):
+                raise TrainingError(
+                    f"the model says nan after iteration {iteration}: {self.args.output_dir} has earlier"
+                    " weights",
+                    hint=f"a smaller --learning-rate than {self._recipe.learning_rate:g}",
+                )
+            if most is not None and measured.kl > most:
+                self.stopped = (
+                    f"the KL divergence is {measured.kl:.3g} after {iteration} iterations, above {most:g}"
+                )
+            self._watch.check(measured.n_learned, measured.n_stale)
+
+        def _end(self) -> None:
+            self._report["clip_share"] /= max(1, self._n_tokens)
+            report = self._watch.end(self._get_learning_rate())
+            self.log({name: value for name, value in report.items() if isinstance(value, float)})
+
+        def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+            """Play the held-out seeds."""
+            assert self._measure is not None  # else there is no evaluation
+            played = self._measure(self.model)
+            self._held_out |= {one.initial_state_hash for one in played}
+            how = success_of(lived_of(played).traces)
+            n_done = self.state.global_step // self._recipe.n_updates
+            self._tell({"kind": "evaluation", "iteration": n_done, **how._asdict()})
+            metrics = {"eval_success": how.success, f"eval_{RETURN_METRIC}": how.episode_return}
+            self.log(dict(metrics))
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+            return metrics
+
+    return PlayingTrainer
 
 
 class RlTrained(Trained):

@@ -17,7 +17,7 @@ from trajkit.schema.base import JsonObject
 from trajkit.store.writer import write_episodes
 from trajkit.training.job import TuneJob
 from trajkit.training.local.outcome.finish import MODEL, TOKENIZER
-from trajkit.training.rl.page import write_rl_page
+from trajkit.training.local.outcome.page import write_rl_page
 from trajkit.training.rl.play import check_sources
 from trajkit.training.rl.prepare import HELD_OUT
 from trajkit.training.rl.recipe import PlayedRecipe, RlRecipe, TinkerRecipe

@@ -1,5 +1,5 @@
 // What is said: messages, and the blocks that they are made of.
-import { folded, h } from "./dom.js";
+import { div, folded, h, p, span } from "./dom.js";
 import { count, counted, said, short } from "./format.js";
 import { jsonOf, jsonText, jsonTree } from "./json.js";
 import { cutValue, words } from "./words.js";
@@ -14,18 +14,13 @@ export function message(
 ) {
   const inside = () => [
     blocks.map((each) => block(each, place)),
-    left > 0 && h("p", { class: "note" }, `${counted(left, "more block")} of this message`),
+    left > 0 && p("note", `${counted(left, "more block")} of this message`),
   ];
-  const head = [h("span", { class: "role" }, role), note && h("span", { class: "note" }, note)];
+  const head = [span("role", role), note && span("note", note)];
   const kind = `message ${ROLES.includes(role) ? role : "other"}`;
-  if (blocks.length === 0)
-    return h(
-      "div",
-      { class: kind },
-      h("div", { class: "who" }, head, h("span", { class: "note" }, "nothing")),
-    );
-  if (!isFolded) return h("div", { class: kind }, h("div", { class: "who" }, head), inside());
-  const first = h("span", { class: "first" }, short(textOf({ blocks }).slice(0, 400), 110));
+  if (blocks.length === 0) return div(kind, div("who", head, span("note", "nothing")));
+  if (!isFolded) return div(kind, div("who", head), inside());
+  const first = span("first", short(textOf({ blocks }).slice(0, 400), 110));
   return folded([head, " ", first], inside, { class: `${kind} is-folded` });
 }
 
@@ -67,13 +62,13 @@ export function block(each, place) {
     case "thought":
       return thought(each, rest, place);
     case "tool_call":
-      return h("div", { class: "call" }, named("calls", each), written(each.arguments, rest, true));
+      return div("call", named("calls", each), written(each.arguments, rest, true));
     case "tool_result":
-      return h("div", { class: "result" }, named("result of", each), written(each.result, rest, true));
+      return div("result", named("result of", each), written(each.result, rest, true));
     case "file":
       return file(each, place);
     default:
-      return h("div", { class: "result" }, h("p", { class: "what" }, each.type), fields(others(each), place));
+      return div("result", p("what", each.type), fields(others(each), place));
   }
 }
 
@@ -104,7 +99,7 @@ function written(text, rest, isCode = false) {
 function thought(each, rest, place) {
   const text = plain(each.text);
   const beginning = text ? short(text.slice(0, 300), 90) : "only a signature or a summary";
-  const title = [h("span", { class: "role" }, "thought"), " ", h("span", { class: "first" }, beginning)];
+  const title = [span("role", "thought"), " ", span("first", beginning)];
   const { text: _, ...more } = others(each);
   const make = () => [
     text && words(text, { rest }),
@@ -117,9 +112,8 @@ function thought(each, rest, place) {
 }
 
 function named(verb, each) {
-  return h(
-    "p",
-    { class: "what" },
+  return p(
+    "what",
     `${verb} `,
     h("b", null, short(plain(each.name) || "?", 200)),
     " ",
@@ -129,10 +123,9 @@ function named(verb, each) {
 
 function file(each, place) {
   const name = plain(each.filename ?? each.source_url ?? each.mime_type) || "without a name";
-  return h(
-    "div",
-    { class: "result" },
-    h("p", { class: "what" }, "file ", h("b", null, short(name, 200))),
+  return div(
+    "result",
+    p("what", "file ", h("b", null, short(name, 200))),
     folded("what is known of it", () => fields(others(each), place)),
   );
 }
@@ -146,11 +139,11 @@ export function tools(list, place) {
       [
         h("b", null, short(about(tool, "name") || "?", 100)),
         " ",
-        h("span", { class: "first" }, short(about(tool, "description"))),
+        span("first", short(about(tool, "description"))),
       ],
       () => jsonTree(tool),
     );
-  return folded(`tools: ${count(list.length)}`, () => h("div", { class: "tools" }, list.map(one)));
+  return folded(`tools: ${count(list.length)}`, () => div("tools", list.map(one)));
 }
 
 // Any value: a text as text, the rest as a tree, the beginning of what was cut.

@@ -1,81 +1,36 @@
 // The charts: how the store came to be, how its episodes ended, and how the numbers are spread.
 import { ask } from "./api.js";
-import { fill, h, table } from "./dom.js";
-import { binTable, figure, histogramDrawing, partsDrawing } from "./draw.js";
-import { filterPanel } from "./filters.js";
-import { UNKNOWN, brief, count, counted } from "./format.js";
-import { funnels } from "./funnel.js";
-import { facetName, nameOf, outcomeClass } from "./naming.js";
-import { pillBox } from "./pills.js";
+import { div, fill, h, p, span, table } from "./dom.js";
+import { binTable, figure, funnelDrawing, histogramDrawing, partsDrawing } from "./draw.js";
+import { FilteredView } from "./filters.js";
+import { UNKNOWN, brief, count, counted, facetName, nameOf, outcomeClass } from "./format.js";
 import { filtersOf, go, to } from "./route.js";
-import { trouble } from "./trouble.js";
+import { words } from "./words.js";
 
 const OUTCOMES = ["success", "failure", "truncated", "error", "unknown"];
 const MOST_ROWS = 20;
 
 // The view of the charts, under the same filters as the list.
-export function chartsView(stores) {
-  const view = new ChartsView(stores);
-  return {
-    element: view.element,
-    title: "Charts",
-    update: ({ query }) => view.update(query),
-    keys: { Escape: () => go(to([], filtersOf(view.query))), "/": () => view.search() },
-  };
-}
-
-class ChartsView {
+export class ChartsView extends FilteredView {
   constructor(stores) {
-    this.stores = stores;
-    this.panel = filterPanel(stores, (next, isSmall) => go(to(["charts"], next), isSmall));
-    this.heading = h("h1", { tabindex: "-1" }, "Charts");
-    this.pills = pillBox(stores, (next) => go(to(["charts"], next)));
-    this.place = h("div", { class: "charts" });
-    this.element = h(
-      "div",
-      { class: "split" },
-      this.panel.element,
-      h(
-        "section",
-        { class: "listing", "aria-label": "Charts" },
-        h("div", { class: "bar" }, this.heading),
-        this.pills.element,
-        this.place,
-      ),
-    );
+    super(stores, ["charts"], "Charts", "charts");
   }
 
-  search() {
-    this.panel.element.querySelector("details").open = true;
-    this.panel.search.focus();
+  async load(signal) {
+    const asked = new URLSearchParams(filtersOf(this.query));
+    for (const name of ["sort", "descending"]) asked.delete(name);
+    const bare = new URLSearchParams(asked);
+    asked.set("limit", 1);
+    const [found, list] = await Promise.all([ask("charts", bare, signal), ask("episodes", asked, signal)]);
+    return { ...found, facets: list.facets };
   }
 
-  async update(query) {
-    this.query = query;
-    this.panel.asked(query);
-    this.stopped?.abort();
-    this.stopped = new AbortController();
-    this.place.classList.add("is-waiting");
-    this.pills.update(query);
-    try {
-      const { signal } = this.stopped;
-      const asked = new URLSearchParams(filtersOf(query));
-      for (const name of ["sort", "descending"]) asked.delete(name);
-      const bare = new URLSearchParams(asked);
-      asked.set("limit", 1);
-      const [found, list] = await Promise.all([ask("charts", bare, signal), ask("episodes", asked, signal)]);
-      this.panel.update(query, list.facets ?? this.stores.facets);
-      this.#show(found);
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      this.panel.update(query, this.stores.facets, true);
-      fill(this.place, trouble(error));
-    }
-    this.place.classList.remove("is-waiting");
+  keys() {
+    return { Escape: () => go(to([], filtersOf(this.query))), "/": () => this.search() };
   }
 
-  #show({ n, histograms, outcomes, funnel }) {
-    const all = this.stores.stores.reduce((sum, store) => sum + store.n_episodes, 0);
+  draw({ n, histograms, outcomes, funnel }) {
+    const all = this.nEpisodes;
     fill(
       this.heading,
       "Charts ",
@@ -90,10 +45,9 @@ class ChartsView {
           "section",
           null,
           h("h2", null, "How it is spread"),
-          h("p", { class: "note" }, "A bar leads to its episodes."),
-          h(
-            "div",
-            { class: "grid" },
+          p("note", "A bar leads to its episodes."),
+          div(
+            "grid",
             spread.map((each) => this.#spread(each)),
           ),
         ),
@@ -128,11 +82,10 @@ class ChartsView {
 
   #legend(outcomes) {
     const used = OUTCOMES.filter((name) => outcomes.some(({ counts }) => counts[name]));
-    return h(
-      "p",
-      { class: "key" },
+    return p(
+      "key",
       used.map((name) =>
-        h("span", null, h("i", { class: `mark ${outcomeClass(name)}`, "aria-hidden": "true" }), name),
+        span(null, h("i", { class: `mark ${outcomeClass(name)}`, "aria-hidden": "true" }), name),
       ),
     );
   }
@@ -202,4 +155,71 @@ function binText({ low, high }, name) {
 
 function below(high, name) {
   return isWhole(name) ? Math.ceil(high) - 1 : Number((high - Math.abs(high) * 1e-9 - 1e-12).toPrecision(12));
+}
+
+// The funnels of the stores; null where nothing is known.
+function funnels(stores, funnel) {
+  const known = funnel.filter(({ stages }) => stages.length);
+  if (!known.length) return null;
+  return h(
+    "section",
+    null,
+    h("h2", null, "How the store was made"),
+    p(
+      "note",
+      "From what was seen to what training learns from, and why the rest left. The filters do not change it.",
+    ),
+    known.map((each) => oneFunnel(stores, each)),
+  );
+}
+
+function oneFunnel(stores, { store, stages }) {
+  const name = stores.stores.length > 1 ? `${facetName(stores, "store", store)}: ` : "";
+  const commands = stores.stores[store]?.commands ?? [];
+  return [
+    div(
+      "grid",
+      ["episodes", "steps"].map((unit) => {
+        const rows = funnelRows(stages, unit);
+        const numbers = table(
+          ["", unit],
+          rows.map(({ label, n, kind }) => [label, kind === "left" ? `−${count(n)}` : count(n)]),
+          1,
+          { "aria-label": unit },
+        );
+        return figure(`${name}${unit}`, null, (width) => funnelDrawing(unit, rows, width), numbers);
+      }),
+    ),
+    commands.length > 0 &&
+      h(
+        "details",
+        null,
+        h("summary", null, "As commands"),
+        div(
+          "commands",
+          commands.map((command) => words(command, { kind: "words code" })),
+        ),
+      ),
+  ];
+}
+
+// The rows of a funnel: what is there after each stage, and before it what left and why.
+function funnelRows(stages, unit) {
+  const field = `n_${unit}`;
+  return stages.flatMap((stage, place) => {
+    let end = Math.max(stages[place - 1]?.[field] ?? 0, stage[field]);
+    const gone = [
+      ...stage.left,
+      ...(unit === "steps"
+        ? stage.masked.map((each) => ({ ...each, reason: `context only: ${each.reason}` }))
+        : []),
+    ].filter((each) => each[unit] > 0);
+    const rows = gone.map((each) => ({
+      label: each.reason,
+      n: each[unit],
+      from: Math.max(0, (end -= each[unit])),
+      kind: "left",
+    }));
+    return [...rows, { label: stage.name, n: stage[field], from: 0, kind: place === 0 ? "seen" : "kept" }];
+  });
 }

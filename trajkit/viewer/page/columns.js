@@ -1,7 +1,6 @@
 // What the list says of each episode.
-import { h } from "./dom.js";
-import { brief, number, short } from "./format.js";
-import { facetName, outcomeClass } from "./naming.js";
+import { h, span } from "./dom.js";
+import { brief, facetName, number, outcomeClass, short } from "./format.js";
 
 const MOST_METRICS = 3;
 
@@ -63,7 +62,7 @@ export function titleOf(row, href) {
   const world = [row.task, seed, row.purpose !== "unknown" && row.purpose].filter(Boolean).join(" · ");
   return [
     h("a", { class: "title", href, dir: "auto" }, short(row.mission ?? row.first ?? row.id)),
-    h("span", { class: "world" }, world || row.id),
+    span("world", world || row.id),
   ];
 }
 
@@ -78,16 +77,15 @@ function bar(name, label, value, most) {
     const found = value(row);
     const line = h("span", { class: `inline-bar${found < 0 ? " is-below" : ""}`, "aria-hidden": "true" });
     line.style.width = `${highest ? (60 * Math.abs(found ?? 0)) / highest : 0}px`;
-    return [h("span", { class: "bar-number" }, number(found)), h("span", { class: "bar-place" }, line)];
+    return [span("bar-number", number(found)), span("bar-place", line)];
   };
   return { name, label, kind: "number", cell };
 }
 
 // An outcome with its color.
 export function outcomeMark(outcome) {
-  return h(
-    "span",
-    { class: `outcome ${outcomeClass(outcome)}` },
+  return span(
+    `outcome ${outcomeClass(outcome)}`,
     h("i", { class: `mark ${outcomeClass(outcome)}`, "aria-hidden": "true" }),
     outcome ?? "unknown",
   );

@@ -1,34 +1,25 @@
 // Two episodes of the same world side by side, step beside step, with the first difference marked.
+import { ask } from "./api.js";
 import { outcomeMark } from "./columns.js";
 import { curve, outlineOf } from "./curve.js";
-import { button, fill, h, say } from "./dom.js";
+import { button, div, fill, h, p, say, span, trouble } from "./dom.js";
 import { twinName } from "./episode_head.js";
-import { count, counted, number, short } from "./format.js";
-import { facetName } from "./naming.js";
-import { MOST_STEPS, deedText, partingOf, whole } from "./parting.js";
+import { count, counted, facetName, number, short } from "./format.js";
 import { compareAddress, episodeAddress, go, to } from "./route.js";
-import { actionOf, answer, flag, flagsOf, numbers, sightOf } from "./step.js";
-import { trouble } from "./trouble.js";
+import { actionOf, answer, deedOf, flag, flagsOf, numbers, sightOf } from "./step.js";
 import { words } from "./words.js";
 
 const FOLD_AFTER = 6;
 const SIDES = ["A", "B"];
+// the most steps that are compared
+const MOST_STEPS = 2000;
 
 // The view of two episodes.
-export function compareView(stores) {
-  const view = new CompareView(stores);
-  return {
-    element: view.element,
-    title: "Side by side",
-    update: (route) => view.update(route),
-    keys: view.keys(),
-  };
-}
-
-class CompareView {
+export class CompareView {
   constructor(stores) {
     this.stores = stores;
-    this.element = h("div", { class: "compare" });
+    this.title = "Side by side";
+    this.element = div("compare");
     this.at = -1;
   }
 
@@ -42,7 +33,7 @@ class CompareView {
       this.sides = await Promise.all(this.places.map(whole));
       this.#draw();
     } catch (error) {
-      fill(this.element, h("p", null, h("a", { href: to([]) }, "‹ Episodes")), trouble(error));
+      fill(this.element, p(null, h("a", { href: to([]) }, "‹ Episodes")), trouble(error));
     }
   }
 
@@ -55,23 +46,22 @@ class CompareView {
         label: `Return of ${SIDES[place]} over the steps`,
       }),
     );
-    this.rows = h("div", { class: "pair-rows" });
+    this.rows = div("pair-rows");
     fill(
       this.element,
       h(
         "nav",
         { class: "crumbs", "aria-label": "Episodes" },
         h("a", { href: to([]) }, "‹ Episodes"),
-        h("span", { class: "spacer" }),
+        span("spacer"),
         button("Swap", () => this.#swap()),
         this.parting !== null && button("First difference", () => this.#parting()),
       ),
       h("h1", { tabindex: "-1" }, short(this.sides[0].mission ?? "Side by side", 200)),
       this.#world(),
       this.#summary(),
-      h(
-        "div",
-        { class: "pair heads" },
+      div(
+        "pair heads",
         this.sides.map((_, place) => this.#head(place)),
       ),
       this.rows,
@@ -83,23 +73,17 @@ class CompareView {
     const [a, b] = this.sides;
     const world = (side) =>
       [side.env, side.task, (side.seed ?? null) !== null && `seed ${side.seed}`].filter(Boolean).join(" · ");
-    if (world(a) === world(b)) return h("p", { class: "note" }, world(a));
-    return h(
-      "p",
-      { class: "wrong" },
-      `These are two worlds: ${world(a) || "unknown"} and ${world(b) || "unknown"}.`,
-    );
+    if (world(a) === world(b)) return p("note", world(a));
+    return p("wrong", `These are two worlds: ${world(a) || "unknown"} and ${world(b) || "unknown"}.`);
   }
 
   #summary() {
     const [a, b] = this.sides;
-    if (this.parting === null)
-      return h("p", { class: "verdict" }, `The same actions in all ${counted(this.n, "step")}.`);
+    if (this.parting === null) return p("verdict", `The same actions in all ${counted(this.n, "step")}.`);
     const deed = (side) =>
       side.steps[this.parting] ? h("b", null, deedText(side.steps[this.parting])) : "ended";
-    return h(
-      "p",
-      { class: "verdict" },
+    return p(
+      "verdict",
       "First difference: ",
       button(`step ${this.parting}`, () => this.#parting(), { class: "as-link" }),
       " — A ",
@@ -130,21 +114,19 @@ class CompareView {
     return h(
       "section",
       { class: "head", "aria-label": `episode ${SIDES[place]}` },
-      h(
-        "div",
-        { class: "head-line" },
-        h("span", { class: `side is-${SIDES[place]}` }, SIDES[place]),
+      div(
+        "head-line",
+        span(`side is-${SIDES[place]}`, SIDES[place]),
         select,
         h("a", { href: episodeAddress(side.store, side.id) }, "open"),
       ),
-      h(
-        "p",
-        { class: "head-facts" },
-        this.stores.stores.length > 1 && h("span", null, facetName(this.stores, "store", side.store)),
-        h("span", null, side.variant ?? side.model ?? "unknown"),
+      p(
+        "head-facts",
+        this.stores.stores.length > 1 && span(null, facetName(this.stores, "store", side.store)),
+        span(null, side.variant ?? side.model ?? "unknown"),
         outcomeMark(side.outcome),
-        h("span", null, "return ", h("b", null, number(side.reward))),
-        h("span", null, counted(side.n_steps, "step")),
+        span(null, "return ", h("b", null, number(side.reward))),
+        span(null, counted(side.n_steps, "step")),
       ),
       this.curves[place].element,
     );
@@ -172,7 +154,7 @@ class CompareView {
       this.fold,
       rows(nFolded, this.n),
       this.sides.some((side) => side.steps.length < side.n_steps) &&
-        h("p", { class: "note" }, `Only the first ${count(MOST_STEPS)} steps are shown.`),
+        p("note", `Only the first ${count(MOST_STEPS)} steps are shown.`),
     );
   }
 
@@ -185,16 +167,9 @@ class CompareView {
       "h2",
       { class: "pair-step" },
       h("a", { href: episodeAddress(this.places[0].store, this.places[0].id, index) }, `step ${index}`),
-      isParting && h("span", { class: "flag is-parting" }, "first difference"),
+      isParting && span("flag is-parting", "first difference"),
     );
-    const seen =
-      isShared &&
-      h(
-        "div",
-        { class: "sight" },
-        h("span", { class: "role" }, "both see"),
-        words(sights[0], { first: 400 }),
-      );
+    const seen = isShared && div("sight", span("role", "both see"), words(sights[0], { first: 400 }));
     const cells = steps.map((step, place) => this.#cell(step, place, isShared ? null : sights[place]));
     return h(
       "article",
@@ -206,7 +181,7 @@ class CompareView {
       },
       head,
       seen,
-      h("div", { class: "pair" }, cells),
+      div("pair", cells),
     );
   }
 
@@ -217,30 +192,21 @@ class CompareView {
       { class: `side is-${SIDES[place]}`, "aria-label": `episode ${SIDES[place]}` },
       SIDES[place],
     );
-    if (!step)
-      return h(
-        "div",
-        { class: "cell is-over" },
-        name,
-        h("p", { class: "note" }, `ended before: ${side.outcome ?? "unknown"}`),
-      );
+    if (!step) return div("cell is-over", name, p("note", `ended before: ${side.outcome ?? "unknown"}`));
     const flags = flagsOf(step);
     const context = { store: side.store, id: side.id, variant: side.variant };
     const total = step.total_reward ?? this.curves[place].returns[step.index];
-    return h(
-      "div",
-      { class: `cell ${flags.map(({ kind }) => kind).join(" ")}` },
-      h(
-        "div",
-        { class: "cell-head" },
+    return div(
+      `cell ${flags.map(({ kind }) => kind).join(" ")}`,
+      div(
+        "cell-head",
         name,
         actionOf(step),
         flags.map(flag),
-        h("span", { class: "spacer" }),
+        span("spacer"),
         numbers({ reward: step.reward }, total),
       ),
-      sight !== null &&
-        h("div", { class: "sight" }, h("span", { class: "role" }, "sees"), words(sight, { first: 400 })),
+      sight !== null && div("sight", span("role", "sees"), words(sight, { first: 400 })),
       answer(step, context),
     );
   }
@@ -275,4 +241,31 @@ class CompareView {
       Escape: () => go(this.back ?? to([])),
     };
   }
+}
+
+// An episode with all of its steps, up to the most that are shown.
+async function whole({ store, id }) {
+  const first = await ask("episode", { store, id, offset: 0 });
+  const steps = [...first.steps];
+  for (let next = first.next ?? null; next !== null && steps.length < MOST_STEPS;) {
+    const found = await ask("episode", { store, id, offset: next });
+    steps.push(...found.steps);
+    next = found.next ?? null;
+  }
+  return { ...first, steps };
+}
+
+// The first step at which they did not do the same; null where they never differ.
+function partingOf(a, b) {
+  const n = Math.max(a.length, b.length);
+  for (let step = 0; step < n; step += 1)
+    if (!a[step] || !b[step] || deedOf(a[step]) !== deedOf(b[step])) return step;
+  return null;
+}
+
+// What was done at a step, in a few words.
+function deedText(step) {
+  const { action } = step;
+  if (action === null || action === undefined) return short(deedOf(step), 60) || "said nothing";
+  return short(typeof action === "string" ? action : JSON.stringify(action), 60);
 }

@@ -1,5 +1,5 @@
 // What changed between two texts, line by line, and between two prompts, message by message.
-import { h } from "./dom.js";
+import { div, h, p, span } from "./dom.js";
 import { counted } from "./format.js";
 import { textOf } from "./blocks.js";
 import { words } from "./words.js";
@@ -46,18 +46,16 @@ function between(a, b) {
 export function promptDifference(before, after) {
   let n = 0;
   while (n < before.length && n < after.length && isSame(before[n], after[n])) n += 1;
-  if (n === before.length && n === after.length)
-    return h("p", { class: "note" }, "The prompt is the same as before.");
+  if (n === before.length && n === after.length) return p("note", "The prompt is the same as before.");
   const pairs = Math.max(before.length, after.length) - n;
   const rows = Array.from({ length: pairs }, (_, place) => changed(before[n + place], after[n + place]));
-  const same = n > 0 && h("p", { class: "note" }, `${counted(n, "message")} as before`);
+  const same = n > 0 && p("note", `${counted(n, "message")} as before`);
   const isCut = [...before, ...after].some(({ blocks }) => blocks.some(({ cut }) => cut));
-  return h(
-    "div",
-    { class: "difference" },
+  return div(
+    "difference",
     same,
     rows,
-    isCut && h("p", { class: "note" }, "Of very long texts only the beginnings are compared."),
+    isCut && p("note", "Of very long texts only the beginnings are compared."),
   );
 }
 
@@ -67,18 +65,13 @@ function isSame(one, other) {
 
 function changed(before, after) {
   const role = (after ?? before).role;
-  if (before && after && isSame(before, after)) return h("p", { class: "note" }, `${role}: as before`);
+  if (before && after && isSame(before, after)) return p("note", `${role}: as before`);
   const lines =
     before?.role === after?.role
       ? lineDifference(textOf(before), textOf(after))
       : [...one(before, "gone"), ...one(after, "new")];
   const verb = !before ? "new message" : !after ? "no longer there" : "changed";
-  return h(
-    "div",
-    { class: "message" },
-    h("div", { class: "who" }, h("span", { class: "role" }, role), h("span", { class: "note" }, verb)),
-    diffLines(lines),
-  );
+  return div("message", div("who", span("role", role), span("note", verb)), diffLines(lines));
 }
 
 function one(message, kind) {
@@ -105,7 +98,7 @@ function diffLines(lines) {
     rows.push(unchanged(lines.slice(at, end)));
     at = end;
   }
-  return h("div", { class: "lines" }, rows);
+  return div("lines", rows);
 }
 
 function unchanged(lines) {
@@ -128,7 +121,7 @@ function line({ kind, text }) {
     name,
     { class: `line is-${kind}` },
     h("span", { class: "sign", "aria-hidden": "true" }, mark),
-    said && h("span", { class: "unseen" }, said),
+    said && span("unseen", said),
     words(text, { first: 600, kind: "words" }),
   );
 }

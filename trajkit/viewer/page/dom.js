@@ -11,6 +11,11 @@ export function h(name, settings, ...children) {
   return filled(document.createElement(name), settings, children);
 }
 
+// Elements of a class, or of none, which most of the page is made of.
+export const div = (kind, ...children) => h("div", { class: kind }, children);
+export const p = (kind, ...children) => h("p", { class: kind }, children);
+export const span = (kind, ...children) => h("span", { class: kind }, children);
+
 // An element of a drawing.
 export function drawn(name, settings, ...children) {
   return filled(document.createElementNS(SVG, name), settings, children);
@@ -102,4 +107,14 @@ export function table(headings, rows, nText = 1, settings) {
 export function say(text) {
   const place = document.getElementById("said");
   if (place) place.textContent = visible(text);
+}
+
+// An error as a box: what, and what to do about it.
+export function trouble(error) {
+  return h(
+    "div",
+    { class: "trouble", role: "alert" },
+    p(null, error.message),
+    error.hint && p("hint", error.hint),
+  );
 }

@@ -1,5 +1,5 @@
 // Charts as small drawings of our own, in the colors of the page. Each comes with its numbers as a table.
-import { drawn, fill, h, table } from "./dom.js";
+import { div, drawn, fill, h, p, table } from "./dom.js";
 import { brief, count, percent, short } from "./format.js";
 
 const ROW = 28;
@@ -7,7 +7,7 @@ const SLIM = 560;
 
 // A chart under its heading: `draw(width)` makes the drawing for so many pixels, again when they change.
 export function figure(title, said, draw, numbers) {
-  const place = h("div", { class: "chart" });
+  const place = div("chart");
   let width = 0;
   new ResizeObserver(([{ contentRect }]) => {
     const now = Math.round(contentRect.width);
@@ -18,7 +18,7 @@ export function figure(title, said, draw, numbers) {
   return h(
     "figure",
     null,
-    h("figcaption", null, h("h3", null, title), said && h("p", null, said)),
+    h("figcaption", null, h("h3", null, title), said && p(null, said)),
     place,
     h("details", null, h("summary", null, "As a table"), numbers),
   );
@@ -88,44 +88,53 @@ function choosable(group, said, action) {
   );
 }
 
-// Bars in parts: rows of `{label, parts: [{kind, name, n}], said}`, each part as long as its share.
-export function partsDrawing(title, rows, width) {
+// Rows of `{label, said, kind, tip}`: what the bars of `bars(row, y, left, right)` are of, the bars, and a number.
+function rowsDrawing(title, rows, width, { widest, share, rest, most }, bars) {
   const isSlim = width < SLIM;
-  const left = isSlim ? 0 : Math.min(220, width * 0.3);
-  const right = width - (isSlim ? 0 : 150);
-  const row = isSlim ? ROW + 16 : ROW;
+  const left = isSlim ? 0 : Math.min(widest, width * share);
+  const right = width - (isSlim ? 0 : rest);
+  const height = isSlim ? ROW + 16 : ROW;
   return canvas(
     width,
-    rows.length * row + 4,
+    rows.length * height + 4,
     title,
-    rows.map(({ label, parts, said }, at) => {
-      const y = at * row + (isSlim ? 18 : 4);
-      const scale = (right - left) / (sum(parts) || 1);
-      let x = left;
-      const pieces = parts
-        .filter(({ n }) => n > 0)
-        .map(({ kind, n, name }) => {
-          const piece = drawn(
-            "rect",
-            { class: `part ${kind}`, x, y, width: Math.max(n * scale - 1, 1), height: ROW - 10, rx: 2 },
-            drawn("title", null, `${label}, ${name}: ${count(n)}`),
-          );
-          x += n * scale;
-          return piece;
-        });
+    rows.map((row, at) => {
+      const { label, said, kind, tip } = row;
+      const y = at * height + (isSlim ? 18 : 4);
       const labelY = isSlim ? y - 5 : y + 13;
       return drawn(
         "g",
         null,
-        word(isSlim ? 0 : left - 10, labelY, short(label, isSlim ? 34 : 30), {
-          class: "label",
+        tip && drawn("title", null, tip),
+        word(isSlim ? 0 : left - 10, labelY, short(label, isSlim ? most + 4 : most), {
+          class: kind ? `label is-${kind}` : "label",
           "text-anchor": isSlim ? "start" : "end",
         }),
-        pieces,
+        bars(row, y, left, right),
         word(width, labelY, said, { class: "number", "text-anchor": "end" }),
       );
     }),
   );
+}
+
+// Bars in parts: rows of `{label, parts: [{kind, name, n}], said}`, each part as long as its share.
+export function partsDrawing(title, rows, width) {
+  const shape = { widest: 220, share: 0.3, rest: 150, most: 30 };
+  return rowsDrawing(title, rows, width, shape, ({ label, parts }, y, left, right) => {
+    const scale = (right - left) / (sum(parts) || 1);
+    let x = left;
+    return parts
+      .filter(({ n }) => n > 0)
+      .map(({ kind, n, name }) => {
+        const piece = drawn(
+          "rect",
+          { class: `part ${kind}`, x, y, width: Math.max(n * scale - 1, 1), height: ROW - 10, rx: 2 },
+          drawn("title", null, `${label}, ${name}: ${count(n)}`),
+        );
+        x += n * scale;
+        return piece;
+      });
+  });
 }
 
 function sum(parts) {
@@ -134,40 +143,17 @@ function sum(parts) {
 
 // From what was seen to what is here: a bar per stage, and one for each reason why some left.
 export function funnelDrawing(title, stages, width) {
-  const isSlim = width < SLIM;
-  const left = isSlim ? 0 : Math.min(260, width * 0.36);
-  const right = width - (isSlim ? 0 : 110);
-  const row = isSlim ? ROW + 16 : ROW;
   const longest = Math.max(...stages.map(({ from, n }) => from + n), 1);
-  const at = (n) => left + (n / longest) * (right - left);
-  return canvas(
-    width,
-    stages.length * row + 4,
-    title,
-    stages.map(({ label, n, from, kind }, place) => {
-      const y = place * row + (isSlim ? 18 : 4);
-      const labelY = isSlim ? y - 5 : y + 13;
-      const text = kind === "left" ? `−${count(n)}` : count(n);
-      return drawn(
-        "g",
-        null,
-        drawn("title", null, `${label}: ${text}`),
-        word(isSlim ? 0 : left - 10, labelY, short(label, isSlim ? 40 : 36), {
-          class: `label is-${kind}`,
-          "text-anchor": isSlim ? "start" : "end",
-        }),
-        drawn("rect", {
-          class: `stage is-${kind}`,
-          x: at(from),
-          y,
-          width: Math.max(at(from + n) - at(from), n ? 2 : 0),
-          height: ROW - 10,
-          rx: 2,
-        }),
-        word(width, labelY, text, { class: "number", "text-anchor": "end" }),
-      );
-    }),
-  );
+  const rows = stages.map((stage) => {
+    const said = stage.kind === "left" ? `−${count(stage.n)}` : count(stage.n);
+    return { ...stage, said, tip: `${stage.label}: ${said}` };
+  });
+  const shape = { widest: 260, share: 0.36, rest: 110, most: 36 };
+  return rowsDrawing(title, rows, width, shape, ({ n, from, kind }, y, left, right) => {
+    const at = (value) => left + (value / longest) * (right - left);
+    const end = Math.max(at(from + n) - at(from), n ? 2 : 0);
+    return drawn("rect", { class: `stage is-${kind}`, x: at(from), y, width: end, height: ROW - 10, rx: 2 });
+  });
 }
 
 // Round numbers from low to high, about so many of them.

@@ -1,36 +1,23 @@
 // An episode, to be read like a conversation.
 import { ask } from "./api.js";
 import { curve, outlineOf } from "./curve.js";
-import { button, fill, h, put, say } from "./dom.js";
+import { button, div, fill, h, p, put, say, span, trouble } from "./dom.js";
 import { episodeHead } from "./episode_head.js";
 import { count, short } from "./format.js";
-import { backAddress, crumbs, neighboursOf } from "./neighbours.js";
 import { READINGS } from "./prompt.js";
 import { episodeAddress, filtersOf, go, to } from "./route.js";
 import { stepArticle } from "./step.js";
-import { trouble } from "./trouble.js";
 
 const AT_A_TIME_STEPS = 200;
+const ROWS_OF_A_PAGE = 100;
 const kept = { mode: "new", isOpen: false };
 
 // The view of one episode: `update(route)` goes to the step that the address names.
-export function episodeView(stores) {
-  const view = new EpisodeView(stores);
-  return {
-    element: view.element,
-    get title() {
-      return view.title;
-    },
-    update: (route) => view.update(route),
-    keys: view.keys(),
-  };
-}
-
-class EpisodeView {
+export class EpisodeView {
   constructor(stores) {
     this.stores = stores;
     this.title = "Episode";
-    this.element = h("div", { class: "episode" });
+    this.element = div("episode");
   }
 
   async update({ words: [, store, id, , step], query }) {
@@ -45,11 +32,7 @@ class EpisodeView {
       this.#crumbs(await neighboursOf(this.store, this.id, this.query));
       await this.#to(wanted ?? 0, wanted === null);
     } catch (error) {
-      fill(
-        this.element,
-        h("p", null, h("a", { href: to([], filtersOf(query)) }, "‹ Episodes")),
-        trouble(error),
-      );
+      fill(this.element, p(null, h("a", { href: to([], filtersOf(query)) }, "‹ Episodes")), trouble(error));
     }
   }
 
@@ -74,9 +57,9 @@ class EpisodeView {
     this.title = short(found.mission ?? found.id, 60);
     this.curve = curve(outlineOf(found, this.steps), (step) => this.#go(step));
     this.position = h("span", { class: "position", "aria-live": "off" });
-    this.list = h("div", { class: "steps" });
-    this.earlier = h("div", { class: "more" });
-    this.later = h("div", { class: "more" });
+    this.list = div("steps");
+    this.earlier = div("more");
+    this.later = div("more");
     this.crumbs = h("nav", { class: "crumbs", "aria-label": "Episodes" });
     fill(
       this.element,
@@ -102,13 +85,11 @@ class EpisodeView {
       "aria-pressed": String(kept.isOpen),
       title: "unfold all thoughts (t)",
     });
-    return h(
-      "div",
-      { class: "strip" },
+    return div(
+      "strip",
       this.curve.element,
-      h(
-        "div",
-        { class: "controls" },
+      div(
+        "controls",
         this.position,
         h("div", { class: "choice", role: "group", "aria-label": "Prompt" }, modes),
         this.thoughts,
@@ -152,7 +133,7 @@ class EpisodeView {
       this.later,
       end < n
         ? button(`Show steps ${end} to ${Math.min(n, end + AT_A_TIME_STEPS) - 1}`, () => this.#load(1))
-        : this.steps.length > 3 && h("p", { class: "note" }, "End of the episode."),
+        : this.steps.length > 3 && p("note", "End of the episode."),
     );
   }
 
@@ -245,7 +226,7 @@ class EpisodeView {
     this.curve.show(step);
     fill(
       this.position,
-      h("span", { class: "unit" }, "step "),
+      span("unit", "step "),
       h("b", null, step),
       ` / ${count(Math.max(0, this.found.n_steps - 1))}`,
     );
@@ -270,4 +251,47 @@ class EpisodeView {
       Escape: () => go(this.back ?? to([])),
     };
   }
+}
+
+// The rows before and after, the place and the length of the list; nothing where no list led here.
+async function neighboursOf(store, id, query) {
+  const at = Number(query.get("at") ?? NaN);
+  if (!query.has("at") || !Number.isInteger(at)) return {};
+  const asked = filtersOf(query);
+  asked.set("offset", Math.max(0, at - 1));
+  asked.set("limit", 3);
+  const { rows, total } = await ask("episodes", asked);
+  const here = rows.findIndex((row) => String(row.store) === store && row.id === id);
+  return here < 0 ? {} : { before: rows[here - 1], after: rows[here + 1], at, total };
+}
+
+// The list that led here, at the page with this place.
+function backAddress(query, at) {
+  const back = filtersOf(query);
+  if (at >= ROWS_OF_A_PAGE) back.set("offset", Math.floor(at / ROWS_OF_A_PAGE) * ROWS_OF_A_PAGE);
+  return to([], back);
+}
+
+// The way back, and to the neighbours where they are known.
+function crumbs(query, { before, after, at, total }, back) {
+  const step = (row, by, text, label) => {
+    const next = filtersOf(query);
+    next.set("at", at + by);
+    const href = row ? episodeAddress(row.store, row.id, null, next) : null;
+    const off = row ? null : "true";
+    return h(
+      "a",
+      { class: "button", href, "aria-disabled": off, "aria-label": label, role: row ? null : "link" },
+      text,
+    );
+  };
+  return [
+    h("a", { href: back }, "‹ Episodes"),
+    span("spacer"),
+    at !== undefined && [
+      span("note", `${count(at + 1)} of ${count(total)}`),
+      step(before, -1, "‹ Previous", "previous episode"),
+      step(after, 1, "Next ›", "next episode"),
+    ],
+  ];
 }

@@ -1,9 +1,8 @@
 // What is said of an episode before its steps: how it ended, where, and with whom it is compared.
 import { tools, valueShown } from "./blocks.js";
 import { isReturn, outcomeMark } from "./columns.js";
-import { folded, h } from "./dom.js";
-import { count, moment, number, short } from "./format.js";
-import { facetName, outcomeClass } from "./naming.js";
+import { div, folded, h, p, span } from "./dom.js";
+import { count, facetName, moment, number, outcomeClass, short } from "./format.js";
 import { compareAddress } from "./route.js";
 import { MARKS, sightOf } from "./step.js";
 
@@ -59,12 +58,7 @@ function factsOf(stores, found) {
     "dl",
     { class: "facts" },
     known.map(([name, value]) =>
-      h(
-        "div",
-        null,
-        h("dt", null, name),
-        h("dd", null, typeof value === "string" ? short(value, 120) : value),
-      ),
+      div(null, h("dt", null, name), h("dd", null, typeof value === "string" ? short(value, 120) : value)),
     ),
   );
 }
@@ -82,7 +76,7 @@ function twinsOf(stores, found) {
         twinName(stores, twin, found.store),
       ),
     );
-  return h("p", { class: "twins" }, h("span", { class: "label" }, "Same world, side by side: "), links);
+  return p("twins", span("label", "Same world, side by side: "), links);
 }
 
 function foldsOf(found, steps) {
@@ -94,12 +88,11 @@ function foldsOf(found, steps) {
       .filter((name) => Object.keys(found[name] ?? {}).length)
       .map((name) => [name, found[name]]),
   );
-  return h(
-    "div",
-    { class: "folds" },
+  return div(
+    "folds",
     Object.keys(more).length > 0 &&
       folded("tags and origin", () =>
-        Object.values(more).map((value) => h("div", { class: "fold" }, valueShown(value, place))),
+        Object.values(more).map((value) => div("fold", valueShown(value, place))),
       ),
     given && Object.keys(given).length > 0 && tools(given, { ...place, step: null }),
     feedback.length > 0 &&
@@ -130,19 +123,18 @@ export function legend() {
     "dl",
     { class: "legend" },
     MARKS.map(([kind, name, meaning]) =>
-      h("div", null, h("dt", null, h("span", { class: `flag ${kind}` }, name)), h("dd", null, meaning)),
+      div(null, h("dt", null, span(`flag ${kind}`, name)), h("dd", null, meaning)),
     ),
   );
 }
 
 function feedbackShown(item, place) {
   const on = item.inference_id ? "step" : "episode";
-  return h(
-    "div",
-    { class: "feedback" },
-    h("p", { class: "what" }, h("b", null, item.metric_name), ` of the ${on}, ${moment(item.created_at)}`),
+  return div(
+    "feedback",
+    p("what", h("b", null, item.metric_name), ` of the ${on}, ${moment(item.created_at)}`),
     typeof item.value === "object" || typeof item.value === "string"
       ? valueShown(item.value, place)
-      : h("p", null, number(item.value)),
+      : p(null, number(item.value)),
   );
 }

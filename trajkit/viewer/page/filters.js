@@ -1,9 +1,8 @@
 // What is looked for: chips, ranges, words and conditions. All of it is in the address.
 import { isFile } from "./api.js";
-import { button, fill, h } from "./dom.js";
-import { brief, count } from "./format.js";
-import { TITLES, facetName, nameOf, outcomeClass } from "./naming.js";
-import { filtersOf } from "./route.js";
+import { button, div, fill, h, keep, p, span, trouble } from "./dom.js";
+import { TITLES, brief, count, facetName, nameOf, outcomeClass } from "./format.js";
+import { filtersOf, go, to } from "./route.js";
 
 const FIRST_RANGES = ["n_steps", "reward"];
 const MORE_RANGES = [
@@ -19,18 +18,54 @@ const MOST_METRICS = 4;
 const FIRST_CHIPS = 10;
 const QUIET_MS = 250;
 
-// The filters beside a list. `change(query)` is called with what is looked for from now on.
-export function filterPanel(stores, change) {
-  const panel = new Panel(stores, change);
-  return {
-    element: panel.element,
-    asked: (query) => panel.asked(query),
-    update: (query, facets, isRefused) => panel.update(query, facets, isRefused),
-    search: panel.search,
-  };
+// A view of the episodes that the filters choose, at the address of `words`. It has `load(signal)`, which asks for
+// what is shown, and `draw(found)`, which shows it in `place`.
+export class FilteredView {
+  constructor(stores, words, title, kind) {
+    Object.assign(this, { stores, title, facets: stores.facets });
+    const change = (next, isSmall) => go(to(words, next), isSmall);
+    this.panel = new FilterPanel(stores, change);
+    this.heading = h("h1", { tabindex: "-1" }, title);
+    this.bar = div("bar", this.heading);
+    this.pills = pillBox(stores, change);
+    this.place = div(kind);
+    const inside = [this.bar, this.pills.element, this.place];
+    this.listing = h("section", { class: "listing", "aria-label": title }, inside);
+    this.element = div("split", this.panel.element, this.listing);
+  }
+
+  get nEpisodes() {
+    return this.stores.stores.reduce((sum, store) => sum + store.n_episodes, 0);
+  }
+
+  async update({ query }) {
+    this.query = query;
+    this.panel.asked(query);
+    this.pills.update(query);
+    this.stopped?.abort();
+    this.stopped = new AbortController();
+    this.place.classList.add("is-waiting");
+    try {
+      const found = await this.load(this.stopped.signal);
+      this.panel.update(query, found.facets ?? this.stores.facets);
+      this.draw(found);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.panel.update(query, this.facets, true);
+      this.refused?.();
+      fill(this.place, trouble(error));
+    }
+    this.place.classList.remove("is-waiting");
+  }
+
+  search() {
+    this.panel.element.querySelector("details").open = true;
+    this.panel.search.focus();
+  }
 }
 
-class Panel {
+// The filters beside a list. `change(query)` is called with what is looked for from now on.
+class FilterPanel {
   constructor(stores, change) {
     this.stores = stores;
     this.change = change;
@@ -39,18 +74,17 @@ class Panel {
     this.search = this.#input("q", "search", "Mission, task or id", "Search");
     this.where = this.#input("where", "text", "n_steps < 20 and seed > 3", "Where");
     this.ranges = this.#ranges();
-    this.facets = h("div", { class: "facets" });
+    this.facets = div("facets");
     this.element = this.#layout();
   }
 
   #layout() {
-    const text = h(
-      "div",
-      { class: "fields" },
+    const text = div(
+      "fields",
       this.#labelled("Search", this.search),
       !isFile && this.#labelled("Where", this.where),
     );
-    const inside = h("div", { class: "filters-inside" }, text, this.facets, this.ranges.element);
+    const inside = div("filters-inside", text, this.facets, this.ranges.element);
     const isWide = matchMedia("(min-width: 1100px)");
     const box = h(
       "details",
@@ -63,7 +97,7 @@ class Panel {
   }
 
   #labelled(name, input) {
-    return h("label", { class: "field" }, h("span", null, name), input);
+    return h("label", { class: "field" }, span(null, name), input);
   }
 
   #input(name, type, placeholder, label) {
@@ -130,9 +164,8 @@ class Panel {
         placeholder: known === null ? end : brief(Number(known)),
         onchange: (event) => this.#set(`${name}.${end}`, event.target.value),
       });
-    return h(
-      "div",
-      { class: "range" },
+    return div(
+      "range",
       h("span", { class: "range-name", title: label }, label),
       bound("min", low, "at least"),
       h("span", { "aria-hidden": "true" }, "to"),
@@ -160,9 +193,8 @@ class Panel {
 
   // Chips are changed in place: one that is replaced while it is pressed gets no click.
   #count(facets) {
-    const next = h(
-      "div",
-      { class: "facets" },
+    const next = div(
+      "facets",
       Object.keys(TITLES).map((name) => this.#facet(name, this.#values(name, facets[name] ?? []))),
     );
     const [made, shown] = [next, this.facets].map((each) => [...each.querySelectorAll("button")]);
@@ -203,8 +235,8 @@ class Panel {
       "fieldset",
       { class: "facet" },
       h("legend", null, TITLES[name]),
-      h("div", { class: "chips" }, chips, more),
-      isOpen && unlisted > 0 && h("p", { class: "note" }, `${count(unlisted)} rarer ones: search for them`),
+      div("chips", chips, more),
+      isOpen && unlisted > 0 && p("note", `${count(unlisted)} rarer ones: search for them`),
     );
   }
 
@@ -220,11 +252,7 @@ class Panel {
     const mark =
       name === "outcome" && h("i", { class: `mark ${outcomeClass(value)}`, "aria-hidden": "true" });
     return button(
-      [
-        mark,
-        h("span", { class: "chip-name" }, facetName(this.stores, name, value)),
-        h("span", { class: "n" }, count(n)),
-      ],
+      [mark, span("chip-name", facetName(this.stores, name, value)), span("n", count(n))],
       toggle,
       {
         class: n || isOn ? "chip" : "chip is-none",
@@ -244,4 +272,36 @@ function copyChip(from, to) {
   to.className = from.className;
   to.ariaPressed = from.ariaPressed;
   to.querySelector(".n").textContent = from.querySelector(".n").textContent;
+}
+
+// A box of pills. `update(query)` shows what is looked for; `change(query)` is called with what is left of it.
+function pillBox(stores, change) {
+  const element = div("pills");
+  let filters = new URLSearchParams();
+  const isSort = ([name]) => ["sort", "descending"].includes(name);
+  const left = (isKept) => change(new URLSearchParams([...filters].filter(isKept)));
+  const pill = ([name, value]) => {
+    const label = pillText(stores, name, value);
+    const without = () => left(([key, other]) => key !== name || other !== value);
+    return button([label, h("span", { "aria-hidden": "true", class: "cross" }, "×")], without, {
+      class: "pill",
+      "aria-label": `take away: ${label}`,
+      "data-key": `${name}=${value}`,
+    });
+  };
+  const all = button("clear all", () => left(isSort), { class: "quiet", "data-key": "" });
+  const update = (query) => {
+    filters = filtersOf(query);
+    const found = [...filters].filter((each) => !isSort(each)).map(pill);
+    keep(element, found.length > 1 ? [...found, all] : found);
+  };
+  return { element, update };
+}
+
+function pillText(stores, name, value) {
+  if (name === "q") return `“${value}”`;
+  if (name === "where") return value;
+  const [, of, end] = /^(.+)\.(min|max)$/.exec(name) ?? [];
+  if (of) return `${nameOf(of)} ${end === "min" ? "≥" : "≤"} ${brief(Number(value))}`;
+  return `${TITLES[name]?.toLowerCase() ?? name}: ${facetName(stores, name, value)}`;
 }

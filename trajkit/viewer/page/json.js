@@ -1,5 +1,5 @@
 // JSON that can be read: short values in a line, long ones folded, numbers as they were written.
-import { button, fill, folded, h, put } from "./dom.js";
+import { button, div, fill, folded, h, put, span } from "./dom.js";
 import { counted, short } from "./format.js";
 import { words } from "./words.js";
 
@@ -40,7 +40,7 @@ export function jsonText(text, value) {
   };
   const change = button("as written", () => ((isRaw = !isRaw), draw()), { class: "quiet raw" });
   draw();
-  return h("div", { class: "json" }, change, place);
+  return div("json", change, place);
 }
 
 // A value as a tree that unfolds.
@@ -72,10 +72,10 @@ function inALine(value) {
   const isList = Array.isArray(value);
   const inside = entries.map(([key, inner], place) => [
     place > 0 && ", ",
-    !isList && [h("span", { class: "key" }, key), ": "],
+    !isList && [span("key", key), ": "],
     scalar(inner),
   ]);
-  return h("span", { class: "flat" }, isList ? "[" : "{", inside, isList ? "]" : "}");
+  return span("flat", isList ? "[" : "{", inside, isList ? "]" : "}");
 }
 
 function children(entries, depth, isList) {
@@ -103,10 +103,10 @@ function entry(key, value, depth, isList) {
 }
 
 function scalar(value) {
-  if (value instanceof Written) return h("span", { class: "a-number" }, value.text);
+  if (value instanceof Written) return span("a-number", value.text);
   if (typeof value === "string")
     return value.length > 200 || value.includes("\n")
       ? words(value, { kind: "words a-text" })
-      : h("span", { class: "a-text" }, JSON.stringify(value));
+      : span("a-text", JSON.stringify(value));
   return h("span", { class: typeof value === "number" ? "a-number" : "a-word" }, String(value));
 }

@@ -1,43 +1,19 @@
 // The keyboard: what a key does depends on the view, and the help says it.
-import { button, h } from "./dom.js";
+import { button, div, h } from "./dom.js";
 
-const HELP = [
-  [
-    "Everywhere",
-    [
-      ["?", "this help"],
-      ["/", "search"],
-      ["Esc", "back"],
-    ],
-  ],
-  [
-    "In the list",
-    [
-      ["j k ↓ ↑", "next and previous row"],
-      ["Enter", "open it"],
-      ["n p", "next and previous page"],
-    ],
-  ],
-  [
-    "In an episode",
-    [
-      ["j k → ←", "next and previous step"],
-      ["g G", "first and last step"],
-      ["n p", "next and previous episode"],
-      ["t", "fold and unfold thoughts"],
-      ["d", "what is new, full prompt, difference"],
-      ["c", "side by side with the same world"],
-    ],
-  ],
-  [
-    "Side by side",
-    [
-      ["j k → ←", "next and previous step"],
-      ["d", "first difference"],
-      ["s", "swap"],
-    ],
-  ],
-];
+const HELP = {
+  Everywhere: { "?": "this help", "/": "search", Esc: "back" },
+  "In the list": { "j k ↓ ↑": "next and previous row", Enter: "open it", "n p": "next and previous page" },
+  "In an episode": {
+    "j k → ←": "next and previous step",
+    "g G": "first and last step",
+    "n p": "next and previous episode",
+    t: "fold and unfold thoughts",
+    d: "what is new, full prompt, difference",
+    c: "side by side with the same world",
+  },
+  "Side by side": { "j k → ←": "next and previous step", d: "first difference", s: "swap" },
+};
 
 // Listen; `current()` gives the keys of the view that is shown.
 export function listen(current) {
@@ -64,7 +40,7 @@ function isTyping(target) {
 
 function helpDialog() {
   const dialog = h("dialog", { class: "help", "aria-labelledby": "help-title" });
-  const parts = HELP.map(([title, keys]) =>
+  const parts = Object.entries(HELP).map(([title, keys]) =>
     h(
       "section",
       null,
@@ -72,9 +48,8 @@ function helpDialog() {
       h(
         "dl",
         null,
-        keys.map(([names, does]) =>
-          h(
-            "div",
+        Object.entries(keys).map(([names, does]) =>
+          div(
             null,
             h(
               "dt",
@@ -88,13 +63,12 @@ function helpDialog() {
     ),
   );
   dialog.append(
-    h(
-      "div",
-      { class: "help-head" },
+    div(
+      "help-head",
       h("h2", { id: "help-title" }, "Keys"),
       button("Close", () => dialog.close()),
     ),
-    h("div", { class: "help-parts" }, parts),
+    div("help-parts", parts),
   );
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   return dialog;

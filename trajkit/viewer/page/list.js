@@ -1,87 +1,50 @@
 // The list of episodes.
 import { ask } from "./api.js";
 import { columnsOf, titleText, titleOf } from "./columns.js";
-import { button, fill, h, say } from "./dom.js";
-import { filterPanel } from "./filters.js";
-import { count, counted } from "./format.js";
-import { nameOf } from "./naming.js";
-import { pillBox } from "./pills.js";
+import { button, div, fill, h, p, say, span } from "./dom.js";
+import { FilteredView } from "./filters.js";
+import { count, counted, nameOf } from "./format.js";
 import { episodeAddress, filtersOf, go, to } from "./route.js";
-import { trouble } from "./trouble.js";
 
 const AT_A_TIME = 100;
 
-// The view: `update(query)` shows what the address asks for.
-export function listView(stores) {
-  const list = new List(stores);
-  return {
-    element: list.element,
-    title: "Episodes",
-    update: ({ query }) => list.update(query),
-    keys: list.keys(),
-  };
-}
-
-class List {
+// The view of the list.
+export class ListView extends FilteredView {
   constructor(stores) {
-    this.stores = stores;
-    this.panel = filterPanel(stores, (next, isSmall) => go(to([], next), isSmall));
-    this.heading = h("h1", { tabindex: "-1" }, "Episodes");
-    this.pills = pillBox(stores, (next) => go(to([], next)));
-    this.sorting = h("div", { class: "sorting" });
-    this.rows = h("div", { class: "rows" });
+    super(stores, [], "Episodes", "rows");
+    this.sorting = div("sorting");
+    this.bar.append(this.sorting);
     this.pager = h("nav", { class: "pager", "aria-label": "Pages" });
-    const main = h(
-      "section",
-      { class: "listing", "aria-label": "Episodes" },
-      h("div", { class: "bar" }, this.heading, this.sorting),
-      this.pills.element,
-      this.rows,
-      this.pager,
-    );
-    this.element = h("div", { class: "split" }, this.panel.element, main);
+    this.listing.append(this.pager);
   }
 
-  async update(query) {
-    this.query = query;
-    this.panel.asked(query);
-    this.pills.update(query);
-    this.stopped?.abort();
-    this.stopped = new AbortController();
-    const asked = new URLSearchParams(query);
+  load(signal) {
+    const asked = new URLSearchParams(this.query);
     asked.set("limit", AT_A_TIME);
-    this.rows.classList.add("is-waiting");
-    try {
-      const found = await ask("episodes", asked, this.stopped.signal);
-      this.#show(found);
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      this.panel.update(query, this.facets ?? this.stores.facets, true);
-      this.#head(null);
-      fill(this.rows, trouble(error));
-      fill(this.pager);
-    }
-    this.rows.classList.remove("is-waiting");
+    return ask("episodes", asked, signal);
   }
 
-  #show(found) {
-    this.found = found;
+  refused() {
+    this.#head(null);
+    fill(this.pager);
+  }
+
+  draw(found) {
     this.facets = found.facets ?? this.stores.facets;
-    this.panel.update(this.query, this.facets);
     this.#head(found.total);
     const held = this.#links().indexOf(document.activeElement);
-    fill(this.rows, found.rows.length ? this.#table(found) : this.#nothing());
+    fill(this.place, found.rows.length ? this.#table(found) : this.#nothing());
     fill(this.pager, this.#pages(found));
     // whoever is among the rows stays there, also when an answer comes late
     if (held >= 0) this.#links()[Math.min(held, found.rows.length - 1)]?.focus({ preventScroll: true });
   }
 
   #links() {
-    return [...this.rows.querySelectorAll("a.title")];
+    return [...this.place.querySelectorAll("a.title")];
   }
 
   #head(total) {
-    const all = this.stores.stores.reduce((sum, store) => sum + store.n_episodes, 0);
+    const all = this.nEpisodes;
     const of = total !== null && total !== all ? ` of ${count(all)}` : "";
     fill(
       this.heading,
@@ -92,19 +55,17 @@ class List {
   }
 
   #nothing() {
-    return h(
-      "div",
-      { class: "empty" },
-      h("p", null, "No episode is like this."),
+    return div(
+      "empty",
+      p(null, "No episode is like this."),
       [...filtersOf(this.query)].length > 0 && button("Show all of them", () => go(to([]))),
     );
   }
 
   // Where there are no headings to click on, a choice does it.
   #sort() {
-    const names = this.#sortable();
     const chosen = this.query.get("sort") ?? "";
-    const options = ["", ...names].map((name) =>
+    const options = ["", ...this.stores.columns].map((name) =>
       h("option", { value: name, selected: name === chosen }, name ? nameOf(name) : "as stored"),
     );
     const select = h(
@@ -117,11 +78,7 @@ class List {
       "aria-label": isDown ? "falling; turn to rising" : "rising; turn to falling",
       disabled: !chosen,
     });
-    return [h("label", { class: "field is-inline" }, h("span", null, "Sort by"), select), turn];
-  }
-
-  #sortable() {
-    return this.stores.columns;
+    return [h("label", { class: "field is-inline" }, span(null, "Sort by"), select), turn];
   }
 
   #turn() {
@@ -154,7 +111,7 @@ class List {
   }
 
   #heading({ name, label, kind }) {
-    const isSortable = this.#sortable().includes(name);
+    const isSortable = this.stores.columns.includes(name);
     const chosen = this.query.get("sort") === name;
     const isDown = this.query.has("descending");
     const isNumber = kind.startsWith("number");
@@ -173,7 +130,7 @@ class List {
         class: classOf(kind, name),
         "aria-sort": chosen ? (isDown ? "descending" : "ascending") : null,
       },
-      isSortable ? button([h("span", null, label), mark], sort, { class: "sort", title: label }) : label,
+      isSortable ? button([span(null, label), mark], sort, { class: "sort", title: label }) : label,
     );
   }
 
@@ -213,7 +170,7 @@ class List {
     return [
       page("first page", 0, "«"),
       page("previous page", offset - AT_A_TIME, "‹ Previous"),
-      h("span", { class: "where" }, `${count(offset + 1)}–${count(offset + rows.length)} of ${count(total)}`),
+      span("where", `${count(offset + 1)}–${count(offset + rows.length)} of ${count(total)}`),
       page("next page", offset + AT_A_TIME, "Next ›"),
       page("last page", last, "»"),
     ];
@@ -229,7 +186,7 @@ class List {
       ArrowUp: () => this.#move(-1),
       n: turn("next page"),
       p: turn("previous page"),
-      "/": () => this.#search(),
+      "/": () => this.search(),
       Escape: () => document.activeElement?.blur(),
     };
   }
@@ -242,10 +199,8 @@ class List {
     next?.closest("tr").scrollIntoView({ block: "nearest" });
   }
 
-  #search() {
-    const box = this.panel.element.querySelector("details");
-    box.open = true;
-    this.panel.search.focus();
+  search() {
+    super.search();
     this.panel.search.select();
   }
 }

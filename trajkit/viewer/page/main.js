@@ -1,31 +1,29 @@
 // The page: what the address names is shown, and kept while only a part of the address changes.
 import { ask } from "./api.js";
-import { chartsView } from "./charts.js";
-import { compareView } from "./compare.js";
-import { button, fill, h } from "./dom.js";
-import { episodeView } from "./episode.js";
+import { ChartsView } from "./charts.js";
+import { CompareView } from "./compare.js";
+import { button, div, fill, h, p, span, trouble } from "./dom.js";
+import { EpisodeView } from "./episode.js";
 import { count, counted } from "./format.js";
 import { listen } from "./keys.js";
-import { listView } from "./list.js";
+import { ListView } from "./list.js";
 import { filtersOf, here, to } from "./route.js";
-import { themeSwitch } from "./theme.js";
-import { trouble } from "./trouble.js";
 
-const VIEWS = { "": listView, episode: episodeView, compare: compareView, charts: chartsView };
+const VIEWS = { "": ListView, episode: EpisodeView, compare: CompareView, charts: ChartsView };
 const shownNow = { name: null, view: null };
+const THEMES = ["auto", "light", "dark"];
+const THEME_PLACE = "trajkit-view-theme";
 
 function drawTop(stores) {
   const names = stores.stores.map(({ name }) => name).join(", ");
   const steps = stores.stores.reduce((sum, store) => sum + store.n_steps, 0);
-  const place = h(
-    "p",
-    { class: "stores" },
+  const place = p(
+    "stores",
     h("b", null, names),
-    h("span", null, counted(steps, "step")),
+    span(null, counted(steps, "step")),
     stores.limited &&
-      h(
-        "span",
-        { class: "limited" },
+      span(
+        "limited",
         stores.limited.note ??
           `${count(stores.limited.n)} of ${counted(stores.limited.total, "episode")} are in this file`,
       ),
@@ -38,16 +36,57 @@ function drawTop(stores) {
   );
   fill(
     document.getElementById("top"),
-    h("div", { class: "brand" }, h("span", { class: "logo", "aria-hidden": "true" }), "trajkit view"),
+    div("brand", h("span", { class: "logo", "aria-hidden": "true" }), "trajkit view"),
     place,
     links,
-    h(
-      "div",
-      { class: "tools-of-page" },
+    div(
+      "tools-of-page",
       themeSwitch(),
       button("?", () => shownNow.help(), { "aria-label": "keys" }),
     ),
   );
+}
+
+// Day, night, or as the system has it.
+function remembered() {
+  try {
+    const found = localStorage.getItem(THEME_PLACE);
+    return THEMES.includes(found) ? found : "auto";
+  } catch {
+    return "auto";
+  }
+}
+
+function remember(choice) {
+  try {
+    localStorage.setItem(THEME_PLACE, choice);
+  } catch {
+    // a browser that keeps nothing asks again
+  }
+}
+
+// The switch; it goes round.
+function themeSwitch() {
+  let choice = remembered();
+  const pressed = button(
+    "",
+    () => {
+      choice = THEMES[(THEMES.indexOf(choice) + 1) % THEMES.length];
+      remember(choice);
+      show();
+    },
+    { class: "theme" },
+  );
+  const show = () => {
+    if (choice === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = choice;
+    pressed.textContent = { auto: "◐", light: "☀", dark: "☾" }[choice];
+    const said = { auto: "as the system has it", light: "light", dark: "dark" }[choice];
+    pressed.setAttribute("aria-label", `colors: ${said}`);
+    pressed.title = `Colors: ${said}`;
+  };
+  show();
+  return pressed;
 }
 
 async function showPlace(stores) {
@@ -56,7 +95,7 @@ async function showPlace(stores) {
   const main = document.getElementById("main");
   const isNew = shownNow.name !== name;
   if (isNew) {
-    Object.assign(shownNow, { name, view: VIEWS[name](stores) });
+    Object.assign(shownNow, { name, view: new VIEWS[name](stores) });
     fill(main, shownNow.view.element);
   }
   for (const each of document.querySelectorAll("#top [data-view]")) {
@@ -82,7 +121,7 @@ async function start() {
   try {
     const stores = await ask("stores");
     drawTop(stores);
-    shownNow.help = listen(() => shownNow.view?.keys ?? {});
+    shownNow.help = listen(() => shownNow.view?.keys() ?? {});
     addEventListener("hashchange", () => showPlace(stores));
     await showPlace(stores);
   } catch (error) {

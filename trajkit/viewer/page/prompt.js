@@ -2,9 +2,8 @@
 import { ask } from "./api.js";
 import { message, textOf, valueShown } from "./blocks.js";
 import { promptDifference } from "./difference.js";
-import { fill, folded, h } from "./dom.js";
+import { div, fill, folded, p, span, trouble } from "./dom.js";
 import { count, counted } from "./format.js";
-import { trouble } from "./trouble.js";
 
 const MOST_MESSAGES = 2000;
 const LAST_SHOWN = 3;
@@ -30,8 +29,8 @@ const near = new IntersectionObserver(
 
 // The place of a step's prompt, filled for the reading that was chosen.
 export function promptPlace(step, context) {
-  if (context.mode === "new") return h("div", { class: "prompt" }, news(step, context));
-  const place = h("div", { class: "prompt is-waiting" }, h("p", { class: "note" }, "…"));
+  if (context.mode === "new") return div("prompt", news(step, context));
+  const place = div("prompt is-waiting", p("note", "…"));
   place.addEventListener("near", () => load(place, step, context), { once: true });
   near.observe(place);
   return place;
@@ -60,17 +59,14 @@ async function promptOf({ store, id }, step) {
 }
 
 function unknown() {
-  return h("p", { class: "note" }, "The prompt is not known.");
+  return p("note", "The prompt is not known.");
 }
 
 async function differing(step, context) {
   if (step.index === 0) return full(step, context);
   // a prompt that goes on where the last one ended differs by what is new
   if (step.n_kept)
-    return [
-      h("p", { class: "note" }, `${counted(step.n_kept, "message")} as before, then`),
-      sent(step, context),
-    ];
+    return [p("note", `${counted(step.n_kept, "message")} as before, then`), sent(step, context)];
   const [before, now] = await Promise.all([promptOf(context, step.index - 1), promptOf(context, step.index)]);
   return before && now ? promptDifference(before, now) : unknown();
 }
@@ -85,9 +81,8 @@ async function full(step, context) {
   return [
     early.length > 0 &&
       folded(`${count(early.length)} messages before`, () =>
-        h(
-          "div",
-          { class: "prompt" },
+        div(
+          "prompt",
           early.map((each) => show(each, true)),
         ),
       ),
@@ -106,15 +101,10 @@ function news(step, context) {
   const messages = step.new_messages ?? [];
   const rules = step.index === 0 ? messages.filter(({ role }) => role === "system") : [];
   const kept = step.n_kept ? `, ${count(step.n_kept)} kept` : "";
-  const inside = () => h("div", { class: "prompt" }, sent(step, context));
+  const inside = () => div("prompt", sent(step, context));
   return [
     rules.map((each) => message(each, place, { isFolded: true })),
-    h(
-      "div",
-      { class: "message observation" },
-      h("div", { class: "who" }, h("span", { class: "role" }, "observation")),
-      valueShown(step.observation, place),
-    ),
+    div("message observation", div("who", span("role", "observation")), valueShown(step.observation, place)),
     messages.length > rules.length &&
       folded(`prompt as sent: ${counted(messages.length, "new message")}${kept}`, inside, { class: "sent" }),
   ];
@@ -135,8 +125,5 @@ function sent(step, context) {
       note: isOld ? "as before" : null,
     });
   });
-  return [
-    shown,
-    left > 0 && h("p", { class: "note" }, `${counted(left, "more message")}: see the full prompt.`),
-  ];
+  return [shown, left > 0 && p("note", `${counted(left, "more message")}: see the full prompt.`)];
 }

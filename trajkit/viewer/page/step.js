@@ -1,6 +1,6 @@
 // One step of an episode: what the model saw, what it answered, and what came of it.
 import { message, textOf, valueShown } from "./blocks.js";
-import { button, folded, h, say } from "./dom.js";
+import { button, div, folded, h, p, say, span } from "./dom.js";
 import { brief, duration, number, said, short, signed } from "./format.js";
 import { promptPlace } from "./prompt.js";
 import { episodeAddress, link } from "./route.js";
@@ -33,17 +33,11 @@ export function stepArticle(step, context) {
       h("h2", null, h("a", { href: address, title: "this step's address" }, `step ${step.index}`)),
       actionOf(step),
       flags.map(flag),
-      h("span", { class: "spacer" }),
+      span("spacer"),
       numbers(step, context.total),
       copyButton(address),
     ),
-    h(
-      "div",
-      { class: "step-body" },
-      promptPlace(step, context),
-      answer(step, context),
-      extras(step, context),
-    ),
+    div("step-body", promptPlace(step, context), answer(step, context), extras(step, context)),
   );
 }
 
@@ -76,7 +70,7 @@ export function actionOf(step) {
     "span",
     { class: "action", title: short(named, 300) },
     h("b", { dir: "auto" }, short(named, 80)),
-    isOther && h("span", { class: "executed" }, ` carried out: ${short(said(done), 60)}`),
+    isOther && span("executed", ` carried out: ${short(said(done), 60)}`),
   );
 }
 
@@ -94,9 +88,8 @@ export function numbers(step, total) {
     `${brief(step.input_tokens)} → ${brief(step.output_tokens)}`;
   const reward = step.reward ?? null;
   const hasReturn = reward !== null || (total ?? null) !== null;
-  return h(
-    "span",
-    { class: "numbers" },
+  return span(
+    "numbers",
     hasReturn &&
       h(
         "span",
@@ -104,16 +97,10 @@ export function numbers(step, total) {
           class: `reward${reward > 0 ? " is-up" : reward < 0 ? " is-down" : ""}`,
           title: "reward of this step",
         },
-        reward === null ? "no reward" : [h("span", { class: "unit" }, "reward "), signed(reward)],
+        reward === null ? "no reward" : [span("unit", "reward "), signed(reward)],
       ),
     hasReturn && h("span", { title: "return so far" }, "Σ ", number(total)),
-    tokens &&
-      h(
-        "span",
-        { title: "tokens of the prompt → of the answer" },
-        tokens,
-        h("span", { class: "unit" }, " tokens"),
-      ),
+    tokens && h("span", { title: "tokens of the prompt → of the answer" }, tokens, span("unit", " tokens")),
     duration(step.latency_s) &&
       h("span", { title: "from the request to the last token" }, duration(step.latency_s)),
   );
@@ -143,7 +130,7 @@ async function copied(text) {
 
 // What the model answered.
 export function answer(step, context) {
-  if (!step.completion) return h("p", { class: "note" }, "No model answered.");
+  if (!step.completion) return p("note", "No model answered.");
   const place = { store: context.store, id: context.id, step: step.index };
   const notes = [
     !["stop", "", null, undefined].includes(step.finish_reason) && `stopped: ${step.finish_reason}`,
@@ -163,12 +150,9 @@ function extras(step, { store, id }) {
     value !== null && value !== undefined && !(typeof value === "object" && Object.keys(value).length === 0);
   return [
     metrics.length > 0 &&
-      h(
-        "p",
-        { class: "note" },
-        metrics.map(([name, value]) =>
-          h("span", { class: "metric" }, `${name} `, h("b", null, number(value))),
-        ),
+      p(
+        "note",
+        metrics.map(([name, value]) => span("metric", `${name} `, h("b", null, number(value)))),
       ),
     has(step.demonstration) &&
       folded("a better answer that somebody gave", () => valueShown(step.demonstration, place)),

@@ -1,6 +1,6 @@
 // Text that may be very long: a piece of it at a time, and the rest when somebody asks.
 import { ask, isFile } from "./api.js";
-import { button, fill, h, put } from "./dom.js";
+import { button, div, fill, h, put, span } from "./dom.js";
 import { count } from "./format.js";
 
 const FIRST = 1600;
@@ -20,7 +20,7 @@ export function words(text, { rest = null, first = FIRST, kind = "words" } = {})
     step: NEXT,
   };
   put(body, taken(reading, beginning(text, first)));
-  return h("div", { class: "text" }, body, reading.n < reading.whole && more(reading, body));
+  return div("text", body, reading.n < reading.whole && more(reading, body));
 }
 
 // The text of a value that was cut by the server, and where its rest is; null for any other value.
@@ -57,23 +57,20 @@ function taken(reading, n) {
 }
 
 function more(reading, body) {
-  const place = h("div", { class: "more" });
+  const place = div("more");
   const draw = () => {
     const left = reading.whole - reading.n;
     if (left <= 0) return place.remove();
     const isElsewhere = reading.shown >= reading.text.length && (isFile || !reading.rest?.path);
     if (isElsewhere)
-      return fill(
-        place,
-        h("span", { class: "note" }, `${count(left)} more characters are in the store, not in this file.`),
-      );
+      return fill(place, span("note", `${count(left)} more characters are in the store, not in this file.`));
     return fill(place, button(`Show more (${count(left)} characters left)`, step, { class: "quiet" }));
   };
   const step = async () => {
     try {
       if (reading.shown >= reading.text.length) await fetchPiece(reading);
     } catch (error) {
-      return fill(place, h("span", { class: "wrong" }, error.message));
+      return fill(place, span("wrong", error.message));
     }
     put(body, taken(reading, reading.step));
     reading.step *= 2;

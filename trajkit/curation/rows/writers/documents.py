@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-from trajkit.curation.rows.conversion import Conversion
+from trajkit.curation.rows.conversion import Conversion, Progress
 from trajkit.curation.rows.place import Place, is_folder
 from trajkit.curation.rows.request import FileKind, Options
-from trajkit.curation.rows.tally import Step, Tally, evaluation, nothing, refuse_what_is_wrong, sorted_counts
+from trajkit.curation.rows.tally import Step, Tally, counts_of, evaluation, nothing, refuse_what_is_wrong
 from trajkit.errors import RequestError
 from trajkit.formats.base import Document, EpisodeFormat, json_line
 from trajkit.schema import Purpose
@@ -21,11 +20,7 @@ _LONGEST_NAME = 150
 
 
 def write_documents(
-    dataset: Dataset,
-    goal: Path,
-    form: EpisodeFormat,
-    asked: Options,
-    progress: Callable[[int, int], None] | None,
+    dataset: Dataset, goal: Path, form: EpisodeFormat, asked: Options, progress: Progress | None
 ) -> Conversion:
     """Write each episode as a document, in the dataset's order.
 
@@ -83,7 +78,7 @@ def write_documents(
         n_steps=n_steps,
         n_evaluation_episodes=n_evaluation,
         n_learned=n_steps,
-        **sorted_counts(tally),
+        **counts_of(tally),
     )
 
 
@@ -100,24 +95,21 @@ class _Output:
         self.n_documents = self.n_rows = self.n_bytes = 0
 
     def add(self, episode_id: str, document: Document) -> None:
+        text = "".join(f"{json_line(value)}\n" for value in document.values)
+        if self._form.is_file and not self._form.is_lines:
+            text = json.dumps(document.values[0], ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+        data = text.encode()
         if self._file is not None:
-            data = "".join(f"{json_line(value)}\n" for value in document.values).encode()
             self._file.write(data)
             self.digest.update(data)
             self.n_rows += len(document.values)
         else:
-            data = self._text(document).encode()
             name = _name(episode_id) + (".jsonl" if self._form.is_lines else ".json")
             (self._goal / name).write_bytes(data)
             self.digest.update(f"{name}:{hashlib.sha256(data).hexdigest()}\n".encode())
             self.n_rows += 1
         self.n_documents += 1
         self.n_bytes += len(data)
-
-    def _text(self, document: Document) -> str:
-        if self._form.is_lines:
-            return "".join(f"{json_line(value)}\n" for value in document.values)
-        return json.dumps(document.values[0], ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
     def close(self) -> None:
         if self._file is not None:

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from trajkit.curation.rows.calls import Calls
 from trajkit.curation.rows.length import Lengths
@@ -33,18 +33,8 @@ class Outcome:
     """Tokens of the row at its last step, if counted."""
 
 
-class Lines(Protocol):
-    """Makes the lines of an episode."""
-
-    columns: set[str]
-    """Columns that a row has had so far."""
-
-    def of(self, rows: Sequence[dict[str, Any]]) -> list[Outcome]:
-        """Return the result of each step of an episode."""
-
-
-class SftLines:
-    """Lines of rows for supervised fine-tuning.
+class Lines:
+    """Makes the lines of episodes.
 
     Args:
         form: The format.
@@ -52,19 +42,27 @@ class SftLines:
         calls: Completes tool calls, and checks rows.
         lengths: Counts tokens, if asked for.
         tally: Counts losses and problems.
+        verdicts: For judged answers: whether an episode is good, by its id; unknown if it is not there.
     """
 
     def __init__(
-        self, form: SftFormat, options: Options, calls: Calls, lengths: Lengths | None, tally: Tally
+        self,
+        form: SftFormat | JudgedFormat,
+        options: Options,
+        calls: Calls,
+        lengths: Lengths | None,
+        tally: Tally,
+        verdicts: Mapping[str, bool],
     ) -> None:
-        self._form = form
-        self._calls = calls
-        self._mask = form.masks[options.unit]
-        self._merges = merges(form, options.unit)
+        self._form, self._calls, self._lengths, self._tally = form, calls, lengths, tally
+        self._verdicts = verdicts
+        mask = form.masks[options.unit] if isinstance(form, SftFormat) else Mask.LAST
+        self._learns_all = mask == Mask.ALL
+        self.merges = options.unit == Unit.EPISODE and mask != Mask.LAST
+        """Whether a row has all learned answers of an episode's conversation."""
         self._change = changing(options.thoughts, tally)
-        self._lengths = lengths
-        self._tally = tally
         self.columns: set[str] = set()
+        """Columns that a row has had so far."""
 
     def of(self, rows: Sequence[dict[str, Any]]) -> list[Outcome]:
         """Return the result of each step of an episode.
@@ -74,14 +72,19 @@ class SftLines:
         """
         steps = said(rows, self._change)
         outcomes = [Outcome(step.reason, n_characters=step.n_characters) for step in steps]
-        for lesson in (merged_lessons if self._merges else lessons)(steps):
+        for lesson in (merged_lessons if self.merges else lessons)(steps):
             self._write(lesson, steps, outcomes)
         return outcomes
 
     def _write(self, lesson: Lesson, steps: Sequence[Said], outcomes: list[Outcome]) -> None:
         taught = lesson.steps
-        example = completed(lesson.example, self._calls)
         place = steps[taught[-1]].place
+        if isinstance(self._form, JudgedFormat) and place.episode_id not in self._verdicts:
+            outcomes[taught[-1]].reason = "neither good nor bad"
+            return
+        messages = self._calls.with_ids(lesson.example.messages)
+        tools = self._calls.with_tools(lesson.example.tools, messages)
+        example = lesson.example._replace(messages=messages, tools=tools)
         if self._lengths is not None:
             fitted = self._lengths.fit(example, place)
             for position in taught[: len(taught) - fitted.n_learned]:
@@ -91,97 +94,25 @@ class SftLines:
             example = fitted.example
             taught = taught[len(taught) - fitted.n_learned :]
             outcomes[taught[-1]].n_tokens = fitted.n_tokens
-        row = self._row(example)
+        row = self._row(example, place.episode_id)
         if row.problems:
             reason = self._tally.refuse(place, row.problems)
             for position in taught:
                 outcomes[position].reason = reason
-            outcomes[taught[-1]].n_tokens = None
             return
         self._tally.lose(place, row.losses)
         self.columns.update(row.value)
         outcomes[taught[-1]].line = json_line(row.value)
 
-    def _row(self, example: Example) -> Row:
+    def _row(self, example: Example, episode_id: str) -> Row:
+        if isinstance(self._form, JudgedFormat):
+            *prompt, answer = example.messages
+            is_good = self._verdicts[episode_id]
+            return self._calls.checked(self._form.row(Judged(tuple(prompt), answer, is_good, example.tools)))
         row = self._calls.checked(self._form.row(example))
-        if self._mask == Mask.ALL and (unlearned := list(answers_of_context(example))):
+        if self._learns_all and (unlearned := list(_answers_of_context(example))):
             return row._replace(problems=(*unlearned, *row.problems))
         return row
-
-
-class JudgedLines:
-    """Lines of answers that are good or bad, one per step.
-
-    Args:
-        form: The format.
-        options: The options.
-        calls: Completes tool calls, and checks rows.
-        verdicts: Returns whether an episode is good; None if unknown.
-        lengths: Counts tokens, if asked for.
-        tally: Counts losses and problems.
-    """
-
-    def __init__(
-        self,
-        form: JudgedFormat,
-        options: Options,
-        calls: Calls,
-        verdicts: Callable[[str], bool | None],
-        lengths: Lengths | None,
-        tally: Tally,
-    ) -> None:
-        self._form = form
-        self._calls = calls
-        self._verdict = verdicts
-        self._change = changing(options.thoughts, tally)
-        self._lengths = lengths
-        self._tally = tally
-        self.columns: set[str] = set()
-
-    def of(self, rows: Sequence[dict[str, Any]]) -> list[Outcome]:
-        """Return the result of each step of an episode.
-
-        Raises:
-            DataError: A prompt or an answer in the store is not valid.
-        """
-        verdict = self._verdict(rows[0]["episode_id"])
-        steps = said(rows, self._change)
-        outcomes = [Outcome(step.reason, n_characters=step.n_characters) for step in steps]
-        for lesson in lessons(steps):
-            self._write(lesson, verdict, steps, outcomes[lesson.steps[0]])
-        return outcomes
-
-    def _write(self, lesson: Lesson, verdict: bool | None, steps: Sequence[Said], outcome: Outcome) -> None:
-        place = steps[lesson.steps[0]].place
-        if verdict is None:
-            outcome.reason = "neither good nor bad"
-            return
-        example = completed(lesson.example, self._calls)
-        if self._lengths is not None:
-            fitted = self._lengths.fit(example, place)
-            if fitted.example is None:
-                outcome.reason = fitted.reason
-                return
-            example, outcome.n_tokens = fitted.example, fitted.n_tokens
-        judged = Judged(example.messages[:-1], example.messages[-1], verdict, example.tools)
-        row = self._calls.checked(self._form.row(judged))
-        if row.problems:
-            outcome.reason = self._tally.refuse(place, row.problems)
-            return
-        self._tally.lose(place, row.losses)
-        self.columns.update(row.value)
-        outcome.line = json_line(row.value)
-
-
-def completed(example: Example, calls: Calls) -> Example:
-    """Return the example with call ids and tool declarations."""
-    messages = calls.with_ids(example.messages)
-    return example._replace(messages=messages, tools=calls.with_tools(example.tools, messages))
-
-
-def merges(form: SftFormat, unit: Unit) -> bool:
-    """Whether a row of the format has all learned answers of an episode's conversation."""
-    return unit == Unit.EPISODE and form.masks[unit] != Mask.LAST
 
 
 def changing(thoughts: Thoughts, tally: Tally) -> Callable[[Message], Message]:
@@ -195,7 +126,7 @@ def changing(thoughts: Thoughts, tally: Tally) -> Callable[[Message], Message]:
     return change
 
 
-def answers_of_context(example: Example) -> Iterator[Problem]:
+def _answers_of_context(example: Example) -> Iterator[Problem]:
     """Yield a problem for each answer that is only context, if the training would learn it."""
     for position, (message, weight) in enumerate(zip(example.messages, example.weights, strict=True)):
         if message.role == Role.ASSISTANT and weight <= 0:

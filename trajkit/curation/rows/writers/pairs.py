@@ -18,9 +18,9 @@ from trajkit.curation.rows.length import Lengths, lengths_of
 from trajkit.curation.rows.merge import says_something
 from trajkit.curation.rows.place import Place
 from trajkit.curation.rows.provenance import METADATA_KEY
-from trajkit.curation.rows.request import FileKind, Options, checked
-from trajkit.curation.rows.spool import Written, write_parquet
-from trajkit.curation.rows.tally import Step, Tally, nothing, refuse_what_is_wrong, sorted_counts
+from trajkit.curation.rows.request import Options, checked
+from trajkit.curation.rows.spool import Written, as_kind
+from trajkit.curation.rows.tally import Step, Tally, counts_of, nothing, refuse_what_is_wrong
 from trajkit.curation.rows.writers.lines import changing
 from trajkit.errors import RequestError
 from trajkit.formats import format_named
@@ -111,11 +111,11 @@ def convert_pairs(
         written = writer.write(pairs, work)
         refuse_what_is_wrong(tally, form, asked)
         if not written.n_rows:
-            raise _nothing(source, tally)
-        rows = work / "lines"
-        if place.kind == FileKind.PARQUET:
-            rows = work / "rows"
-            written = write_parquet(work / "lines", written, rows, form.columns)
+            error = nothing(source, tally.left, noun="pair")
+            if OTHER_PROMPT in tally.left:
+                error.hint = f"{error.hint}; `trajkit pairs --same-prompt` finds pairs that agree in it"
+            raise error
+        rows, written = as_kind(place.kind, work / "lines", written, work, form.columns)
         made = Conversion(
             path=goal,
             data=goal,
@@ -129,10 +129,7 @@ def convert_pairs(
             n_episodes=len(writer.episodes),
             n_steps=writer.n_sides,
             n_learned=written.n_rows,
-            **sorted_counts(tally),
-            n_stripped=tally.n_stripped,
-            n_trimmed=tally.n_trimmed,
-            n_turns_trimmed=tally.n_turns_trimmed,
+            **counts_of(tally),
             n_tokens=writer.n_tokens,
             is_exact=lengths is not None and lengths.is_exact,
             warnings=tuple(warnings_of(form, written.n_rows, 0)),
@@ -309,13 +306,6 @@ def _finish(spooled: Path, goal: Path, made: Conversion, asked: Options) -> None
     with pq.ParquetFile(spooled) as file, pq.ParquetWriter(goal, schema, compression="zstd") as writer:
         for batch in file.iter_batches():
             writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-
-
-def _nothing(source: Path, tally: Tally) -> Exception:
-    error = nothing(source, tally.left, noun="pair")
-    if OTHER_PROMPT in tally.left:
-        error.hint = f"{error.hint}; `trajkit pairs --same-prompt` finds pairs that agree in it"
-    return error
 
 
 class Parted(NamedTuple):

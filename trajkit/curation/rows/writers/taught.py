@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from trajkit.curation.rows.conversion import Saving
-from trajkit.curation.rows.provenance import Provenance
+from trajkit.curation.rows.conversion import Progress
+from trajkit.curation.rows.provenance import SPOOLED
 from trajkit.curation.rows.spool import Spool
 from trajkit.curation.rows.steps import Steps
-from trajkit.curation.rows.writers.lines import Lines, Outcome
+from trajkit.curation.rows.tally import Tally
+from trajkit.curation.rows.writers.lines import Lines
 from trajkit.formats.base import PlainText
 
 _RAW = (
@@ -25,54 +24,15 @@ _RAW = (
 )
 
 
-@dataclass
-class Taught:
-    """Counts of the steps and rows."""
-
-    left: Counter[str] = field(default_factory=Counter)
-    """Steps that are in no row, by reason."""
-    n_learned: int = 0
-    """Steps that are in a row."""
-    n_tokens: int | None = None
-    """Tokens of all rows; None if they were not counted."""
-    n_longest_tokens: int = 0
-    """Tokens of the longest row; 0 if they were not counted."""
-    n_characters: int = 0
-    """Size of the rows' messages in the store."""
-    n_characters_by_step: int = 0
-    """Size of the messages if each step had a row of its own."""
-    is_merged: bool = False
-    """Whether rows have several answers."""
-
-    def add(self, other: Taught) -> None:
-        """Add the counts of other episodes."""
-        self.left.update(other.left)
-        self.n_learned += other.n_learned
-        if other.n_tokens is not None:
-            self.n_tokens = (self.n_tokens or 0) + other.n_tokens
-        self.n_longest_tokens = max(self.n_longest_tokens, other.n_longest_tokens)
-        self.n_characters += other.n_characters
-        self.n_characters_by_step += other.n_characters_by_step
-        self.is_merged |= other.is_merged
-
-    @property
-    def saving(self) -> Saving | None:
-        """The size saved by merging; None if no steps are merged."""
-        if not self.is_merged:
-            return None
-        return Saving(measure="characters", n=self.n_characters, n_by_step=self.n_characters_by_step)
-
-
 def teach(
     steps: Steps,
     lines: Lines,
     plain: PlainText | None,
     spool: Spool,
-    provenance: Provenance,
-    *,
-    merges: bool,
-    progress: Callable[[int, int], None] | None = None,
-) -> Taught:
+    origins: pq.ParquetWriter,
+    tally: Tally,
+    progress: Progress | None,
+) -> None:
     """Write the lines of all steps.
 
     Args:
@@ -80,22 +40,22 @@ def teach(
         lines: Writes the lines that are not plain text.
         plain: How the format writes rows of plain text; None if Python writes all.
         spool: Collects the lines.
-        provenance: Collects the origin of the steps.
-        merges: Whether a row has all learned answers of a conversation.
+        origins: Collects the origin of the steps, in the columns of `SPOOLED`.
+        tally: Counts steps and rows.
         progress: Gets the steps done, and how many there are.
     """
-    taught = Taught(is_merged=merges)
+    tally.is_merged = lines.merges
     n_steps, n_done = steps.n_steps, 0
 
     def take(table: pa.Table) -> None:
         spool.add(table)
-        provenance.add(table)
+        origins.write_table(table.select(SPOOLED.names).cast(SPOOLED))
 
     with ThreadPoolExecutor(1) as writer:  # one table is written while the next is made
         pending: Future[None] | None = None
-        for given in steps.tables(plain, merges=merges):
-            table = _completed(given, lines, taught)
-            _count(table, taught)
+        for given in steps.tables(plain, merges=lines.merges):
+            table = _completed(given, lines, tally)
+            _count(table, tally)
             if pending is not None:
                 pending.result()
             pending = writer.submit(take, table)
@@ -104,17 +64,17 @@ def teach(
                 progress(n_done, n_steps)
         if pending is not None:
             pending.result()
-    return taught
 
 
-def _completed(table: pa.Table, lines: Lines, taught: Taught) -> pa.Table:
+def _completed(table: pa.Table, lines: Lines, tally: Tally) -> pa.Table:
     """Add the lines that Python writes, and the columns of the provenance."""
     columns: dict[str, Any] = {name: table.column(name) for name in ("reason", "line", "n_characters")}
     places: list[Any] = pc.indices_nonzero(table.column("is_raw")).to_pylist()
     if places:
         rows = table.select(_RAW)
         rows = rows if len(places) == table.num_rows else rows.take(places)
-        found = _outcomes(rows.to_pylist(), lines)
+        episodes = itertools.groupby(rows.to_pylist(), key=lambda row: row["episode_id"])
+        found = [outcome for _, episode in episodes for outcome in lines.of(list(episode))]
         made: dict[str, list[Any]] = {
             "reason": [each.reason for each in found],
             "line": [None if each.line is None else each.line + "\n" for each in found],
@@ -124,8 +84,8 @@ def _completed(table: pa.Table, lines: Lines, taught: Taught) -> pa.Table:
         columns = {name: _replaced(columns[name], is_raw, values) for name, values in made.items()}
         counts = [each.n_tokens for each in found if each.n_tokens is not None and each.line is not None]
         if counts:
-            taught.n_tokens = (taught.n_tokens or 0) + sum(counts)
-            taught.n_longest_tokens = max(taught.n_longest_tokens, *counts)
+            tally.n_tokens = (tally.n_tokens or 0) + sum(counts)
+            tally.n_longest_tokens = max(tally.n_longest_tokens, *counts)
     return pa.table(
         {
             # some parts have large strings here, other parts have not
@@ -139,13 +99,6 @@ def _completed(table: pa.Table, lines: Lines, taught: Taught) -> pa.Table:
     )
 
 
-def _outcomes(rows: list[dict[str, Any]], lines: Lines) -> list[Outcome]:
-    found: list[Outcome] = []
-    for _, episode in itertools.groupby(rows, key=lambda row: row["episode_id"]):
-        found.extend(lines.of(list(episode)))
-    return found
-
-
 def _replaced(column: pa.ChunkedArray[Any], is_other: pa.Array[Any], values: list[Any]) -> pa.Array[Any]:
     """Return the column with new values where `is_other`."""
     made: pa.Array[Any] = pa.array(values, column.type)
@@ -155,13 +108,12 @@ def _replaced(column: pa.ChunkedArray[Any], is_other: pa.Array[Any], values: lis
     return replaced
 
 
-def _count(table: pa.Table, taught: Taught) -> None:
+def _count(table: pa.Table, tally: Tally) -> None:
     reason = table.column("reason")
     reasons: list[Any] = reason.drop_null().to_pylist()
-    taught.left.update(reasons)
-    is_learned = reason.is_null()
-    taught.n_learned += reason.null_count
-    if taught.is_merged:
+    tally.left.update(reasons)
+    tally.n_learned += reason.null_count
+    if tally.is_merged:
         n = table.column("n_characters")
-        taught.n_characters += pc.sum(n.filter(table.column("is_line"))).as_py() or 0
-        taught.n_characters_by_step += pc.sum(n.filter(is_learned)).as_py() or 0
+        tally.n_characters += pc.sum(n.filter(table.column("is_line"))).as_py() or 0
+        tally.n_characters_by_step += pc.sum(n.filter(reason.is_null())).as_py() or 0

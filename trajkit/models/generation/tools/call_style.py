@@ -11,6 +11,7 @@ from trajkit.formats.tokens.tokenizer import ChatTemplate
 
 _NAME = "trajkit_probe"
 _ARGUMENTS = {"key": "value"}
+_SPELLINGS = (json.dumps(_ARGUMENTS), json.dumps(_ARGUMENTS, separators=(",", ":")))
 _TOOL = {
     "type": "function",
     "function": {
@@ -85,7 +86,7 @@ def _read(text: str) -> CallStyle | None:
         if not isinstance(call, dict) or call.get("name") != _NAME or _ARGUMENTS not in call.values():
             return None
         whole = text[place : place + length]
-        spelled = next((some for some in _spellings() if some in whole), None)
+        spelled = next((some for some in _SPELLINGS if some in whole), None)
         if spelled is None or next(iter(call)) != "name":
             return None
         head, _, rest = whole.partition(_NAME)
@@ -104,10 +105,6 @@ def _last_word(text: str) -> str:
 def _first_word(text: str) -> str:
     words = text.split()
     return text[: text.index(words[0]) + len(words[0])] if words else ""
-
-
-def _spellings() -> tuple[str, ...]:
-    return json.dumps(_ARGUMENTS), json.dumps(_ARGUMENTS, separators=(",", ":"))
 
 
 def with_tools(

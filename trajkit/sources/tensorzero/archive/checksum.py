@@ -78,31 +78,25 @@ POSTGRES = Sums(
 )
 
 
-def _in_duckdb(text: str) -> str:
-    """The MD5 of a text as it was: what is not UTF-8 stands beside it."""
-    own = f"list_extract(list_filter({NOT_UTF8}, lambda p: p.name = '{{1}}'), 1).bytes"
-    return f"CASE WHEN {NOT_UTF8} IS NULL THEN md5({text}) ELSE md5(coalesce({own}, encode({text}))) END"
-
-
-_DUCKDB_TEXTS = "array_to_string(list_transform({0}, lambda x: strlen(x) || ':' || x), '')"
-_DUCKDB_TAGS = (
-    "array_to_string(list_transform({0}, lambda x: strlen(x.key) || ':' || x.key"
-    " || strlen(x.value) || ':' || x.value), '')"
+# of a text as it was: what is not UTF-8 stands beside it
+_DUCKDB_MD5 = (
+    f"CASE WHEN {NOT_UTF8} IS NULL THEN md5({{0}}) ELSE md5(coalesce(list_extract(list_filter({NOT_UTF8},"
+    " lambda p: p.name = '{{1}}'), 1).bytes, encode({0}))) END"
 )
-
 DUCKDB = Sums(
-    {
-        **dict.fromkeys((Kind.NAME, Kind.TEXT, Kind.HASH), _in_duckdb("{0}")),
-        Kind.TEXTS: _in_duckdb(_DUCKDB_TEXTS),
-        Kind.TAGS: _in_duckdb(_DUCKDB_TAGS),
-        Kind.ID: "{0}",
-        Kind.INTEGER: "CAST({0} AS VARCHAR)",
-        Kind.DECIMAL: "rtrim(rtrim(CAST({0} AS VARCHAR), '0'), '.')",
-        Kind.NUMBER: "CAST(CAST(CAST({0} AS BIT) AS BIGINT) AS VARCHAR)",
-        Kind.FLAG: "CAST(CAST({0} AS INT) AS VARCHAR)",
-        Kind.TIME: "CAST(epoch_us({0}) AS VARCHAR)",
-    },
-    joined=lambda pieces: "concat_ws(',', " + ", ".join(f"coalesce({piece}, '-')" for piece in pieces) + ")",
+    _pieces(
+        _DUCKDB_MD5,
+        "array_to_string(list_transform({0}, lambda x: strlen(x) || ':' || x), '')",
+        "array_to_string(list_transform({0}, lambda x: strlen(x.key) || ':' || x.key"
+        " || strlen(x.value) || ':' || x.value), '')",
+        id="{0}",
+        integer="CAST({0} AS VARCHAR)",
+        decimal="rtrim(rtrim(CAST({0} AS VARCHAR), '0'), '.')",
+        number="CAST(CAST(CAST({0} AS BIT) AS BIGINT) AS VARCHAR)",
+        flag="CAST(CAST({0} AS INT) AS VARCHAR)",
+        time="CAST(epoch_us({0}) AS VARCHAR)",
+    ),
+    joined=POSTGRES.joined,
     number="CAST('0x' || left(md5({}), 16) AS UBIGINT)",
     total=f"CAST(sum({{}}) % {MODULUS} AS UBIGINT)",
 )

@@ -11,7 +11,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute
 
 from trajkit._core.address import Address
 from trajkit._core.files import sha256_file, temporary_beside
@@ -34,9 +33,8 @@ from trajkit.sources.tensorzero.archive.manifest import (
     write_manifest,
 )
 from trajkit.sources.tensorzero.archive.part import PartFile, read_part
+from trajkit.sources.tensorzero.connect.tables import pc
 from trajkit.sources.tensorzero.export.spool import Spool
-
-pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
 _PART_ROWS = 250_000
 _PART_BYTES = 1_000_000_000

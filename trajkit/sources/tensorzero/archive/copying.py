@@ -8,7 +8,7 @@ database no longer has stays in the archive.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +32,7 @@ from trajkit.sources.tensorzero.archive.manifest import (
     is_archive,
 )
 from trajkit.sources.tensorzero.archive.origin import KEYS, Origin
+from trajkit.sources.tensorzero.connect.streams import OnProgress
 from trajkit.store.engine import first_line, interruptible
 
 _WINDOW_BYTES = 1_000_000_000
@@ -43,9 +44,6 @@ _BYTES_PER_ROW = 4_000
 """Where the database does not tell."""
 _KEYS_AT_ONCE = 500_000
 """Each query for rows by their keys looks through the whole table."""
-
-Progress = Callable[[str, int, int | None], None]
-"""Told what is being brought, how many rows are, and of how many (None when unknown)."""
 
 
 class Archived(NamedTuple):
@@ -63,7 +61,7 @@ def archive(
     folder: Path,
     *,
     is_moved: bool = False,
-    on_progress: Progress = lambda what, n_done, n_total: None,
+    on_progress: OnProgress = lambda what, n_done, n_total: None,
 ) -> Archived:
     """Bring what a database has and an archive has not.
 
@@ -133,7 +131,11 @@ class _Run:
     """One run over all tables."""
 
     def __init__(
-        self, origin: Origin, contents: Contents, connection: duckdb.DuckDBPyConnection, on_progress: Progress
+        self,
+        origin: Origin,
+        contents: Contents,
+        connection: duckdb.DuckDBPyConnection,
+        on_progress: OnProgress,
     ) -> None:
         self._origin = origin
         self._contents = contents

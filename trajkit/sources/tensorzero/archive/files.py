@@ -32,16 +32,12 @@ class ArchiveFiles:
 
     def __init__(self, folder: Path) -> None:
         self.manifest = read_manifest(folder)
+        self.shown = str(self.manifest.source.get("url"))
         self._folder = folder
         self._connection = connect_to()
         for table in TABLES:
             create_view(self._connection, table, self.paths(table.name))
         self._connection.execute(read_sql("archive"))
-
-    @property
-    def shown(self) -> str:
-        """Where the database was, without credentials."""
-        return str(self.manifest.source.get("url"))
 
     def close(self) -> None:
         """Let go of them."""

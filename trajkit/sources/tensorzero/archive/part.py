@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -27,7 +26,6 @@ class PartFile:
     """
 
     def __init__(self, path: Path, table: Table) -> None:
-        self.n_rows = 0
         self._table = table
         self._writer = pq.ParquetWriter(
             path,
@@ -42,9 +40,7 @@ class PartFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is None:
                 self._flush()
@@ -58,7 +54,6 @@ class PartFile:
     def add_read(self, batch: pa.RecordBatch) -> None:
         """Write rows of another file of this table (`Table.schema`)."""
         self._waiting.append(batch)
-        self.n_rows += batch.num_rows
         self._n_rows += batch.num_rows
         self._n_bytes += batch.nbytes
         if self._n_rows >= _GROUP_ROWS or self._n_bytes >= _GROUP_BYTES:

@@ -14,7 +14,6 @@ from trajkit._core.address import reaching
 from trajkit._core.files import sha256_file
 from trajkit.errors import StoreError
 from trajkit.sources.tensorzero.archive.checksum import DUCKDB
-from trajkit.sources.tensorzero.archive.copying import Progress
 from trajkit.sources.tensorzero.archive.layout import MS_PER_DAY, TABLES, WHOLE, Table
 from trajkit.sources.tensorzero.archive.local import connect_to, create_view, load, number_of
 from trajkit.sources.tensorzero.archive.manifest import (
@@ -25,6 +24,7 @@ from trajkit.sources.tensorzero.archive.manifest import (
     refuse_another,
 )
 from trajkit.sources.tensorzero.archive.origin import KEYS, Origin
+from trajkit.sources.tensorzero.connect.streams import OnProgress
 from trajkit.store.engine import interruptible
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -79,7 +79,7 @@ def verify(
     folder: Path,
     *,
     is_moved: bool = False,
-    on_progress: Progress = lambda what, n_done, n_total: None,
+    on_progress: OnProgress = lambda what, n_done, n_total: None,
 ) -> Verification:
     """Compare an archive with its database: checksums of the files, then counts and sums per table and day.
 
@@ -108,7 +108,7 @@ def verify(
     return Verification(manifest, days)
 
 
-def _check_files(folder: Path, manifest: ArchiveManifest, on_progress: Progress) -> None:
+def _check_files(folder: Path, manifest: ArchiveManifest, on_progress: OnProgress) -> None:
     for number, part in enumerate(manifest.parts):
         on_progress("reading files", number, len(manifest.parts))
         if sha256_file(folder / part.path) != part.sha256:
@@ -128,18 +128,14 @@ def _compare(
     create_view(connection, table, [folder / part.path for part in manifest.parts_of(table.name)])
     there, here = origin.content_seen(table), _content_seen(connection, table)
     found = {
-        day: _checked(table, day, there.get(day, NOTHING), here.get(day, NOTHING))
+        day: DayCheck(table.name, day, one.n_rows, other.n_rows, f"{one.total:016x}", f"{other.total:016x}")
         for day in sorted({*there, *here})
+        for one, other in [(there.get(day, NOTHING), here.get(day, NOTHING))]
     }
     differing = [day for day in found if there.get(day) != here.get(day)]
     if differing:
         _explain(connection, origin, table, differing, found, manifest.as_of)
     return list(found.values())
-
-
-def _checked(table: Table, day: int, there: Seen, here: Seen) -> DayCheck:
-    sums = f"{there.total:016x}", f"{here.total:016x}"
-    return DayCheck(table.name, day, there.n_rows, here.n_rows, *sums)
 
 
 def _content_seen(connection: duckdb.DuckDBPyConnection, table: Table) -> Mapping[int, Seen]:

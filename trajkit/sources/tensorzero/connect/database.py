@@ -6,15 +6,15 @@ resolution of one second. Where a payload has expired, its columns are null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import pyarrow as pa
 
-from trajkit.errors import QueryError
 from trajkit.schema.base import JsonObject
 from trajkit.schema.feedback import ABANDONED_TAG
 from trajkit.sources.access import Access
+from trajkit.sources.choose import refuse_unknown
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.connect import tables
 from trajkit.sources.tensorzero.connect.clickhouse.dialect import ClickHouse
@@ -49,17 +49,11 @@ class TensorZero:
     def __init__(self, dialect: Dialect, *, read_at: datetime | None = None) -> None:
         self.dialect = dialect
         self.read_at = read_at
-        self._metrics: dict[str, ConfiguredMetric] | None = None
-
-    @property
-    def source_name(self) -> str:
+        self.source_name = dialect.source_name
         """The value of `Episode.source`."""
-        return self.dialect.source_name
-
-    @property
-    def has_id_bytes(self) -> bool:
+        self.has_id_bytes = dialect.has_id_bytes
         """Whether wide rows are `INFERENCES_OF_BYTES` and `MODEL_INFERENCES_OF_BYTES`, and not of texts."""
-        return self.dialect.has_id_bytes
+        self._metrics: dict[str, ConfiguredMetric] | None = None
 
     @property
     def heads(self) -> Heads | None:
@@ -80,30 +74,39 @@ class TensorZero:
         """Raise unless the tables are there and the request names known functions, variants and metrics."""
         if missing := self.dialect.missing():
             raise self.dialect.refusal(missing)
-        names = self.dialect.connection.query(
+        pairs = self.dialect.connection.query(
             " UNION ALL ".join(
                 f"SELECT DISTINCT function_name, variant_name FROM {self.dialect.table(table)}"
                 for table in INFERENCES.values()
             )
         )
-        _check_names(request, [(row[0], row[1]) for row in names], self.metrics())
+        functions = {function for function, _ in pairs}
+        variants = {
+            variant for function, variant in pairs if not request.functions or function in request.functions
+        }
+        metrics = [condition.name for condition in request.metrics]
+        refuse_unknown("function", (*request.functions, *request.train_functions), functions, "database")
+        refuse_unknown("variant", request.variants, variants, "database")
+        refuse_unknown("metric", metrics, self.metrics(), "database")
 
     def metrics(self) -> dict[str, ConfiguredMetric]:
         """The metrics that were ever logged, with what the newest configuration says of them; read once."""
         if self._metrics is None:
             query, table = self.dialect.connection.query, self.dialect.table
-            configurations = []
+            configured: dict[str, ConfiguredMetric] = {}
             if self.dialect.has("config_snapshot"):
-                configurations = query(f"SELECT config FROM {table('config_snapshot')} ORDER BY last_used")
+                for (text,) in query(f"SELECT config FROM {table('config_snapshot')} ORDER BY last_used"):
+                    configured.update(metrics_of(text))
             logged = query(
                 " UNION ALL ".join(
                     f"SELECT DISTINCT metric_name, '{kind}' FROM {table(FEEDBACK[kind][0])}"
                     for kind in _METRICS
                 )
             )
-            self._metrics = _known_metrics(
-                [row[0] for row in configurations], [(row[0], row[1]) for row in logged]
-            )
+            unconfigured = ConfiguredMetric(kind="float", level=None, optimize=None)
+            self._metrics = dict(configured)
+            for name, kind in logged:  # what was logged says the kind
+                self._metrics[name] = configured.get(name, unconfigured)._replace(kind=kind)
         return self._metrics
 
     def scope(self, request: ExportRequest) -> tables.Scope:
@@ -178,7 +181,7 @@ class TensorZero:
         d = self.dialect
         condition = f"{d.is_in('metric_name', 'names')} AND {d.is_seen(request)}"
         latest = " UNION ALL ".join(
-            d.latest(FEEDBACK[kind][0], "metric_name, target_id", d.measured(kind), condition)
+            d.latest(FEEDBACK[kind][0], "metric_name, target_id", d.measured[kind], condition)
             for kind in _METRICS
         )
         selected = columns(tables.MEASURED, "metric_name", d.text("target_id"), "latest")
@@ -264,9 +267,9 @@ class TensorZero:
                 d.text(target),
                 f"'{kind}'",
                 "metric_name" if kind in _METRICS else f"'{kind}'",
-                d.feedback_value(kind),
+                d.feedback_value[kind],
                 d.tags_map,
-                d.exact(kind),
+                d.exact if kind == "float" else "NULL",
             )
 
         sql = " UNION ALL ".join(
@@ -305,57 +308,6 @@ _ABANDONED = f"'{ABANDONED_TAG}'"
 
 def _sum(column: str, condition: str) -> str:
     return f"CAST(sum({column}) FILTER (WHERE {condition}) AS BIGINT)"
-
-
-def _check_names(
-    request: ExportRequest, names: Iterable[tuple[str, str]], metrics: Mapping[str, ConfiguredMetric]
-) -> None:
-    """Raise unless a request names functions, variants and metrics that are there.
-
-    Args:
-        request: The request.
-        names: Every function that has inferences, with each of its variants.
-        metrics: The metrics that are known.
-
-    Raises:
-        QueryError: It names another one; the hint lists those that there are.
-    """
-    pairs = set(names)
-    functions = {function for function, _ in pairs}
-    _check("function", (*request.functions, *request.train_functions), functions)
-    of_functions = {
-        variant for function, variant in pairs if not request.functions or function in request.functions
-    }
-    _check("variant", request.variants, of_functions)
-    _check("metric", [condition.name for condition in request.metrics], set(metrics))
-
-
-def _known_metrics(
-    configurations: Iterable[str], logged: Iterable[tuple[str, str]]
-) -> dict[str, ConfiguredMetric]:
-    """The metrics that were ever logged or configured.
-
-    Args:
-        configurations: TOML, the one used last at the end.
-        logged: Name and kind of those that have feedback: what was logged says the kind.
-    """
-    configured: dict[str, ConfiguredMetric] = {}
-    for text in configurations:
-        configured.update(metrics_of(text))
-    unconfigured = ConfiguredMetric(kind="float", level=None, optimize=None)
-    found = dict(configured)
-    for name, kind in logged:
-        found[name] = configured.get(name, unconfigured)._replace(kind=kind)
-    return found
-
-
-def _check(what: str, asked: Iterable[str], known: set[str]) -> None:
-    for name in asked:
-        if name not in known:
-            raise QueryError(
-                f"no {what} {name!r} in this database",
-                hint=f"known: {', '.join(sorted(known)) or 'none'}",
-            )
 
 
 def connect(url: str, access: Access = Access(), *, patience_s: int | None = None) -> Dialect:  # noqa: B008 -- frozen

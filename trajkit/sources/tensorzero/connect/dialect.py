@@ -18,7 +18,7 @@ import pyarrow as pa
 from trajkit.errors import ServiceError
 from trajkit.schema.base import JsonObject
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.connect.slot import N_SLOTS, slots_of
+from trajkit.sources.tensorzero.connect.slot import slots_of
 
 Values = Mapping[str, str | list[str]]
 """Values by name, to be bound: texts, and lists of texts."""
@@ -96,8 +96,16 @@ class Connection(Protocol):
         ...
 
 
+class Sql(str):
+    """SQL with places in braces."""
+
+    def __call__(self, *given: object) -> str:
+        """The SQL with other SQL in its places."""
+        return self.format(*given)
+
+
 class Dialect(ABC):
-    """One database's SQL, on a connection to it; arguments named `key` and `value` are SQL, too."""
+    """One database's SQL, on a connection to it."""
 
     source_name: str
     """The value of `Episode.source`."""
@@ -107,8 +115,6 @@ class Dialect(ABC):
     """A query for the ids of the table that travels with a query."""
     has_id_bytes = False
     """Whether `row_id` gives 16 bytes."""
-    has_heads = False
-    """Whether it can send long texts without their heads."""
     marks = ""
     """A further column of wide rows: the texts that were not UTF-8."""
     is_prompt_there = "input_messages <> ''"
@@ -200,29 +206,20 @@ class Dialect(ABC):
 
     # -- ids -------------------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def text(self, column: str) -> str:
-        """An id as it is spelled."""
+    text: Sql
+    """An id as it is spelled."""
+    row_id: Sql
+    """An id as the index and wide rows have it."""
+    at_ms: Sql
+    """The time in an id, in milliseconds."""
+    slot: Sql
+    """The slot of an episode's id."""
+    bucket: Sql
+    """The bucket of an episode's id; the second place is for how many there are."""
 
-    def row_id(self, column: str) -> str:
-        """An id as the index and wide rows have it."""
-        return self.text(column)
-
-    @abstractmethod
     def before(self, ms: int, column: str = "id") -> str:
         """That an id is from before a time, in milliseconds."""
-
-    @abstractmethod
-    def at_ms(self, column: str) -> str:
-        """The time in an id, in milliseconds."""
-
-    @abstractmethod
-    def slot(self, column: str) -> str:
-        """The slot of an episode's id."""
-
-    def bucket(self, column: str, n_buckets: int) -> str:
-        """The bucket of an episode's id."""
-        return f"({self.slot(column)} * {n_buckets} / {N_SLOTS})"
+        return f"{self.at_ms(column)} < {ms}"
 
     def in_chosen(self, column: str, chosen: pa.Table | None) -> str:
         """The condition on rows to be about what is chosen; true when that is everything."""
@@ -230,43 +227,27 @@ class Dialect(ABC):
 
     # -- names and tags --------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def bind(self, name: str) -> str:
-        """A text that is bound."""
-
-    @abstractmethod
-    def is_in(self, column: str, name: str) -> str:
-        """That a column has one of the texts that are bound as a list."""
-
-    @abstractmethod
-    def each(self, name: str) -> str:
-        """A join with the texts that are bound as a list, each as `key`."""
-
-    @abstractmethod
-    def tag(self, key: str) -> str:
-        """The value of a tag that is there."""
-
-    @abstractmethod
-    def has_tag(self, key: str) -> str:
-        """That a row has a tag."""
-
-    @abstractmethod
-    def has_any_tag(self, keys: Sequence[str]) -> str:
-        """That a row has one of some tags."""
-
-    def tag_is(self, key: str, value: str) -> str:
-        """That a row has a tag with this value."""
-        return f"{self.tag(key)} IS NOT DISTINCT FROM {value}"
-
-    @abstractmethod
-    def tag_pairs(self, table: str) -> str:
-        """A query for `key` and `value` of every tag of a table."""
+    bind: Sql
+    """A text that is bound."""
+    is_in: Sql
+    """That a column has one of the texts that are bound as a list of a name."""
+    each: Sql
+    """A join with the texts that are bound as a list, each as `key`."""
+    tag: Sql
+    """The value of a tag that is there."""
+    has_tag: Sql
+    """That a row has a tag."""
+    has_eval_tag: str
+    """That a row has one of `EVAL_TAGS`."""
+    tag_is: Sql
+    """That a row has a tag with this value."""
+    tag_pairs: Sql
+    """A query for `key` and `value` of every tag of a table."""
 
     # -- values ----------------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def bit(self, condition: str, number: int) -> str:
-        """A condition as a bit of a whole number of 64."""
+    bit: Sql
+    """A condition as a bit of a whole number of 64, which the second place is for."""
 
     def json(self, column: str) -> str:
         """A column of JSON as text, as TensorZero spells it."""
@@ -276,25 +257,16 @@ class Dialect(ABC):
     def tool_list(self, column: str) -> str:
         """A list of tools as the text of one JSON list; null when it is empty."""
 
-    @abstractmethod
-    def hash(self, column: str) -> str:
-        """A configuration's hash as TensorZero prints it."""
-
-    @abstractmethod
-    def matches(self, pattern: str) -> str:
-        """That a raw request matches a regular expression."""
-
-    @abstractmethod
-    def measured(self, kind: str) -> str:
-        """The value of a metric of a kind as a double; a float is the one of its shortest decimal."""
-
-    @abstractmethod
-    def feedback_value(self, kind: str) -> str:
-        """The value of a piece of feedback as JSON."""
-
-    def exact(self, kind: str) -> str:
-        """What the database holds of a float, where that is a double and another number."""
-        return "NULL"
+    hash: Sql
+    """A configuration's hash as TensorZero prints it."""
+    matches: Sql
+    """That a raw request matches a regular expression."""
+    measured: Mapping[str, str]
+    """By kind the value of a metric as a double; a float is the one of its shortest decimal."""
+    feedback_value: Mapping[str, str]
+    """By kind the value of a piece of feedback as JSON."""
+    exact = "NULL"
+    """What the database holds of a float, where that is a double and another number."""
 
     def latest(self, table: str, keys: str, value: str, condition: str = "true") -> str:
         """A query for the value, as `latest`, of the last row by its id for each of some keys."""
@@ -307,17 +279,12 @@ class Dialect(ABC):
 
     # -- looking ---------------------------------------------------------------------------------------------
 
-    def bytewise(self, column: str) -> str:
-        """A text that is sorted by its bytes."""
-        return column
-
-    @abstractmethod
-    def quantiles(self, shares: Sequence[float]) -> str:
-        """An aggregate over `value`: a list of the smallest values that these shares do not exceed."""
-
-    @abstractmethod
-    def single(self, expression: str) -> str:
-        """An expression in single precision."""
+    bytewise = Sql("{}")
+    """A text that is sorted by its bytes."""
+    quantiles: Sql
+    """An aggregate over `value`: a list of the smallest values that these shares do not exceed."""
+    single: Sql
+    """An expression in single precision."""
 
     # -- the same everywhere ---------------------------------------------------------------------------------
 
@@ -325,7 +292,7 @@ class Dialect(ABC):
     def is_eval(self) -> str:
         """The condition for an inference of an evaluation."""
         return (
-            f"({self.tag_is(PURPOSE, EVAL)} OR {self.has_any_tag(EVAL_TAGS)}"
+            f"({self.tag_is(PURPOSE, EVAL)} OR {self.has_eval_tag}"
             f" OR substring(function_name, 1, {len(_JUDGES)}) = '{_JUDGES}')"
         )
 
@@ -387,9 +354,3 @@ def milliseconds(moment: datetime) -> int:
 def columns(schema: pa.Schema, *expressions: str) -> str:
     """The columns of a query, by their places in a schema."""
     return ", ".join(f"{sql} AS {name}_" for sql, name in zip(expressions, schema.names, strict=True))
-
-
-def least_id(ms: int) -> str:
-    """The least UUIDv7 of a millisecond."""
-    digits = f"{max(0, min(ms, 2**48 - 1)):012x}"
-    return f"{digits[:8]}-{digits[8:]}-0000-0000-000000000000"

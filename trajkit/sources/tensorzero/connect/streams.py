@@ -7,7 +7,6 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -16,15 +15,8 @@ PATIENCE_S = 2.0
 """How long a failure waits for parallel streams, which may hang on a lost database."""
 
 
-class Progress(NamedTuple):
-    """How far an export is."""
-
-    what: str
-    """The current activity."""
-    n_done: int
-    """Rows so far."""
-    n_total: int | None
-    """Rows in all; None when that is not known before."""
+OnProgress = Callable[[str, int, int | None], None]
+"""Told what is being done, how many rows are done, and of how many; None when that is not known before."""
 
 
 class Count:
@@ -36,7 +28,7 @@ class Count:
         on_progress: Told with every batch.
     """
 
-    def __init__(self, what: str, n_total: int | None, on_progress: Callable[[Progress], None]) -> None:
+    def __init__(self, what: str, n_total: int | None, on_progress: OnProgress) -> None:
         self._what = what
         self._n_total = n_total
         self._n_done = 0
@@ -44,34 +36,30 @@ class Count:
         self._on_progress = on_progress
         self._lock = threading.Lock()
         self._has_failed = False
-        on_progress(Progress(what, 0, n_total))
+        on_progress(what, 0, n_total)
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches of one stream."""
-        with self._opened(), self.stopping_all():
-            for batch in batches:
-                if self._has_failed:
-                    return
-                with self._lock:
-                    self._n_done += batch.num_rows
-                    self._on_progress(Progress(self._what, self._n_done, self._n_total))
-                yield batch
-
-    def then(self, progress: Progress) -> None:
-        """Tell how far something else is, once all streams are read: two would take turns on one line."""
-        with self._lock:
-            if not self._n_open:
-                self._on_progress(progress)
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[None]:
         with self._lock:
             self._n_open += 1
         try:
-            yield
+            with self.stopping_all():
+                for batch in batches:
+                    if self._has_failed:
+                        return
+                    with self._lock:
+                        self._n_done += batch.num_rows
+                        self._on_progress(self._what, self._n_done, self._n_total)
+                    yield batch
         finally:
             with self._lock:
                 self._n_open -= 1
+
+    def then(self, what: str, n_done: int, n_total: int | None) -> None:
+        """Tell how far something else is, once all streams are read: two would take turns on one line."""
+        with self._lock:
+            if not self._n_open:
+                self._on_progress(what, n_done, n_total)
 
     @contextlib.contextmanager
     def stopping_all(self) -> Iterator[None]:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute
+
+pc: Any = pyarrow.compute
+"""Arrow's functions; the stubs know too few of the types that they take."""
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 def _schema(columns: dict[str, pa.DataType]) -> pa.Schema:
@@ -217,6 +223,12 @@ class Scope(NamedTuple):
 def chosen(ids: Sequence[str]) -> pa.Table:
     """Ids as a table that is sent with a query."""
     return pa.table({"episode_id": pa.array(ids, pa.string())})
+
+
+def with_column(rows: Rows, name: str, column: Any) -> Rows:
+    """Rows with other values in one of their columns."""
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(place), column)
 
 
 def texts_of(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> list[str]:

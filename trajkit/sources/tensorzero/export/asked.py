@@ -153,12 +153,13 @@ class Asked:
                 """
             )
 
-    def note(self, connection: duckdb.DuckDBPyConnection, *, is_first: bool) -> None:
+    def note(self, is_first: bool, connection: duckdb.DuckDBPyConnection, relations: object) -> None:
         """Keep the values of new steps that the conditions need, in `late_episode` and `late_step`.
 
         Args:
-            connection: Has the relations `episode_row` and `step_row`.
             is_first: Whether the tables are to be made.
+            connection: Has the relations `episode_row` and `step_row`.
+            relations: What else an assembly made.
         """
         for table, key, names, source in (
             # steps first: only they may fail on a text, and a failure is retried

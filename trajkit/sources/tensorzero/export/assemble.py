@@ -21,16 +21,15 @@ from trajkit.schema.base import JsonObject
 from trajkit.schema.success import Success, parse_success
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.connect import tables
-from trajkit.sources.tensorzero.export.config import ConfiguredMetric
+from trajkit.sources.tensorzero.export.config import ConfiguredMetric, Snapshots
 from trajkit.sources.tensorzero.export.read_sql import read_sql
-from trajkit.sources.tensorzero.export.snapshots import Snapshots
 from trajkit.sources.tensorzero.export.spool import Group
 from trajkit.sources.tensorzero.export.texts.continued import WithoutHead, continuations
 from trajkit.sources.tensorzero.export.texts.late import DESCRIBED, late_texts
 from trajkit.sources.tensorzero.export.texts.observed import OBSERVED, json_path
 from trajkit.store.engine import literal, parsed
 from trajkit.store.layout import quoted
-from trajkit.store.writing.rows import Late
+from trajkit.store.writing.part import Late
 
 _LEVELED_FEEDBACK = """
     CREATE OR REPLACE TABLE scored_feedback AS

@@ -21,7 +21,7 @@ from trajkit.sources.tensorzero.connect import tables
 from trajkit.sources.tensorzero.connect.background import ahead
 from trajkit.sources.tensorzero.connect.database import TensorZero
 from trajkit.sources.tensorzero.connect.slot import slots_of
-from trajkit.sources.tensorzero.connect.streams import Count, Progress, leave_copies, load
+from trajkit.sources.tensorzero.connect.streams import Count, OnProgress, leave_copies, load
 from trajkit.sources.tensorzero.export.after import find_unchanged, new_feedback, since_then
 from trajkit.sources.tensorzero.export.asked import Asked
 from trajkit.sources.tensorzero.export.read_sql import read_sql
@@ -154,7 +154,7 @@ class Choice:
         database: TensorZero,
         asked: Asked,
         beginning: Beginning,
-        on_progress: Callable[[Progress], None],
+        on_progress: OnProgress,
     ) -> None:
         self._workspace = workspace
         self._connection = connection = workspace.connection
@@ -172,17 +172,20 @@ class Choice:
         database: TensorZero,
         asked: Asked,
         index: Iterator[pa.RecordBatch],
-        on_progress: Callable[[Progress], None],
+        on_progress: OnProgress,
     ) -> None:
         """Load the scores, the tags and the ids."""
         wider = asked.wider_request
         measured = database.measured(wider) if wider.metrics else iter(())
+        are_shown = self._request.targets == Targets.DEMONSTRATION
+        demonstrated = database.demonstrated(self._request) if are_shown else iter(())
+        tag_values = self._unreadable.as_text(asked.tag_values(), "inference_id")
         for table, batches, schema, key in (
             ("measured", measured, tables.MEASURED, "target_id"),
             ("eval_target", database.eval_targets(self._request), tables.EVAL_TARGETS, "target_id"),
             ("abandoned", database.abandoned(self._request), tables.ABANDONED, "target_id"),
-            ("tag_value", self._tag_values(asked), tables.TAG_VALUES, "inference_id"),
-            ("demonstrated", self._demonstrated(database), tables.DEMONSTRATED, "target_id"),
+            ("tag_value", tag_values, tables.TAG_VALUES, "inference_id"),
+            ("demonstrated", demonstrated, tables.DEMONSTRATED, "target_id"),
         ):
             load(self._connection, table, batches, schema, f"* REPLACE ({key}::UUID AS {key})")
         load(
@@ -219,13 +222,6 @@ class Choice:
         ).fetchall()
         n_others = scope.n_episodes - scope.n_episodes_other_time - scope.n_episodes_other_name - n_episodes
         return n_others, scope.n_steps - scope.n_steps_other_time - scope.n_steps_other_name - n_steps
-
-    def _tag_values(self, asked: Asked) -> Iterator[pa.RecordBatch]:
-        return self._unreadable.as_text(asked.tag_values(), "inference_id")
-
-    def _demonstrated(self, database: TensorZero) -> Iterator[pa.RecordBatch]:
-        is_wanted = self._request.targets == Targets.DEMONSTRATION
-        return database.demonstrated(self._request) if is_wanted else iter(())
 
     def decide(self, question: Question) -> Tally:
         """Make the table `fate`, and count."""

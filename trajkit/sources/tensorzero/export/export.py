@@ -23,7 +23,7 @@ from trajkit.sources.choose import nothing_matched
 from trajkit.sources.question import NO_QUESTION
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
 from trajkit.sources.tensorzero.connect.database import TensorZero
-from trajkit.sources.tensorzero.connect.streams import Progress
+from trajkit.sources.tensorzero.connect.streams import OnProgress
 from trajkit.sources.tensorzero.export.asked import Asked
 from trajkit.sources.tensorzero.export.assemble import Assembly, Relations
 from trajkit.sources.tensorzero.export.choose import (
@@ -35,10 +35,10 @@ from trajkit.sources.tensorzero.export.choose import (
     begin,
     open_workspace,
 )
-from trajkit.sources.tensorzero.export.grouping import groups_of, may_be_one
+from trajkit.sources.tensorzero.export.config import Snapshots
+from trajkit.sources.tensorzero.export.grouping import groups_of
 from trajkit.sources.tensorzero.export.pull import Pull, Pulled
-from trajkit.sources.tensorzero.export.snapshots import Snapshots
-from trajkit.sources.tensorzero.export.spool import Group
+from trajkit.sources.tensorzero.export.spool import Group, total
 from trajkit.sources.tensorzero.export.texts.continued import WithoutHead
 from trajkit.sources.tensorzero.export.texts.late import CALL_ROW, INPUT_ROW
 from trajkit.sources.tensorzero.export.workers import Room, Running, Workers
@@ -46,7 +46,7 @@ from trajkit.sources.tensorzero.render.calls import Rerendering
 from trajkit.sources.tensorzero.render.snapshots import TemplateSource
 from trajkit.store.engine import interruptible, writing
 from trajkit.store.writer import StoreWriter
-from trajkit.store.writing.rows import Rows
+from trajkit.store.writing.part import Rows
 
 _SHOWN_UNREADABLE = 5
 
@@ -59,7 +59,7 @@ def export(
     request: ExportRequest,
     goal: Path | None,
     *,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = lambda what, n_done, n_total: None,
 ) -> tuple[Tally, Manifest | None]:
     """Export the chosen episodes of a database into a new store.
 
@@ -89,7 +89,7 @@ def export(
     with open_workspace() as opened, begin(database, seen) as beginning:
         workspace = opened()
         with writing(workspace.folder, workspace.connection):
-            running, tally = _decide(workspace, database, beginning, request, as_of, on_progress)
+            running, tally = _decide(workspace, database, beginning, on_progress)
             rerendering = running.rerendering()
             if goal is None:
                 return tally, None
@@ -100,9 +100,7 @@ def _decide(
     workspace: Workspace,
     database: TensorZero,
     beginning: Beginning,
-    request: ExportRequest,
-    as_of: datetime,
-    on_progress: Callable[[Progress], None],
+    on_progress: OnProgress,
 ) -> tuple[_Export, Tally]:
     """Make the table `fate`: the decision about each episode as of a time.
 
@@ -112,7 +110,7 @@ def _decide(
     """
     asked = Asked(beginning.request, database)
     choice = Choice(workspace, database, asked, beginning, on_progress)
-    running = _Export(workspace, database, request, as_of, choice.list_steps, on_progress)
+    running = _Export(workspace, database, beginning.request, choice.list_steps, on_progress)
     question = NO_QUESTION if asked.is_late else asked.question
     tally = choice.decide(question)
     if asked.is_late and tally.n_episodes_kept:
@@ -129,10 +127,6 @@ def _decide(
 def _in_milliseconds(moment: datetime) -> datetime:
     """A time rounded to the precision of ids, so that the store records until when it was read."""
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
-
-
-def _note(asked: Asked, is_first: bool, connection: duckdb.DuckDBPyConnection, relations: Relations) -> None:
-    asked.note(connection, is_first=is_first)
 
 
 _T = TypeVar("_T")
@@ -161,16 +155,13 @@ class _Export:
         workspace: Workspace,
         database: TensorZero,
         request: ExportRequest,
-        as_of: datetime,
         list_steps: Callable[[], None],
-        on_progress: Callable[[Progress], None],
+        on_progress: OnProgress,
     ) -> None:
         self._workspace = workspace
         self._connection = workspace.connection
         self._database = database
         self._request = request
-        self._as_of = as_of
-        self._seen = request.model_copy(update={"as_of": as_of})
         self._list_steps = list_steps
         self._on_progress = on_progress
         self._unreadable = workspace.unreadable
@@ -195,11 +186,9 @@ class _Export:
     def learn(self, asked: Asked, tally: Tally) -> None:
         """Assemble all candidate episodes, to learn the values that only their steps have."""
         pulled, assembly, _ = self._prepare(tally, self._list_steps)
-        is_first = True
         with self._group_threads():
-            for groups in self._groups(pulled, "looking"):
-                self._assembled(pulled, assembly, groups, functools.partial(_note, asked, is_first))
-                is_first = False
+            for number, groups in enumerate(self._groups(pulled, "looking")):
+                self._assembled(pulled, assembly, groups, functools.partial(asked.note, number == 0))
         self._workspace.join_as_written(False)
         asked.find_out(self._connection)
 
@@ -208,12 +197,12 @@ class _Export:
         pulled, assembly, metrics = self._prepare(tally, self._forget_what_was_not_chosen)
         masked: Counter[str] = Counter()
         with StoreWriter(
-            goal, kind="export", metrics=metrics, source=self._source, as_of=self._as_of
+            goal, kind="export", metrics=metrics, source=self._source, as_of=self._request.as_of
         ) as writer:
-            room = Room(may_be_one)
+            room = Room()
 
             def make(groups: tuple[Group, Group], number: int) -> dict[str, int]:
-                with room.of(groups[0].size.plus(groups[1].size)):
+                with room.of(total(group.size for group in groups)):
                     made = self._assembled(pulled, assembly, groups, functools.partial(_rows, writer))
                 writer.write(made.rows, number)
                 for group in groups:
@@ -227,7 +216,7 @@ class _Export:
             left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
             tally = tally.model_copy(update={"masked": left, "n_unreadable": n_unreadable})
             with self._workspace.without(_LARGE_TABLES, n_rows=tally.n_steps_kept) as connection:
-                lineage = [lineage_entry(self._seen, tally)]
+                lineage = [lineage_entry(self._request, tally)]
                 return tally, writer.finish(lineage=lineage, connection=connection)
 
     def _assembled(
@@ -297,7 +286,7 @@ class _Export:
             with self._workspace.threads(N_CORES):
                 list_steps()
         if self._pulled is None:
-            pull = Pull(self._workspace, self._database, self._seen, list_steps, self._on_progress)
+            pull = Pull(self._workspace, self._database, self._request, list_steps, self._on_progress)
             self._pulled, (assembly, metrics) = pull.rows(tally, self._assembly)
             assembly.take_unreadable(self._unreadable.reasons)
         else:
@@ -324,7 +313,7 @@ class _Export:
     ) -> Iterator[tuple[Group, Group]]:
         """The groups that are assembled at once, one after another."""
         for numbers in groups_of(pulled.inferences, pulled.calls):
-            self._on_progress(Progress(what, numbers[0], pulled.inferences.n_buckets))
+            self._on_progress(what, numbers[0], pulled.inferences.n_buckets)
             if rerendering is not None:
                 for number in numbers:
                     rerendering.apply(self._connection, pulled.inferences, pulled.calls, number)

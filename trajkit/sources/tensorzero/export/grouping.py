@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 
-from trajkit.sources.tensorzero.export.spool import Size, Spool
+from trajkit.sources.tensorzero.export.spool import Size, Spool, total
 
 GROUP_STEPS = 20_000
 """Steps that are assembled at once: more take more memory, fewer more time, as each group is planned anew."""
@@ -33,11 +33,11 @@ def groups_of(inferences: Spool, calls: Spool) -> Iterator[Sequence[int]]:
     first, group = 0, _NOTHING
     for number in range(inferences.n_buckets):
         bucket = inferences.size(number)
-        more = bucket.plus(calls.size(number))._replace(n_rows=bucket.n_rows)
+        more = total([bucket, calls.size(number)])._replace(n_rows=bucket.n_rows)
         if number > first and _is_too_much(group, more):
             yield range(first, number)
             first, group = number, _NOTHING
-        group = group.plus(more)
+        group = total([group, more])
     yield range(first, inferences.n_buckets)
 
 
@@ -47,9 +47,8 @@ def may_be_one(size: Size) -> bool:
 
 
 def _is_too_much(group: Size, more: Size) -> bool:
-    whole = group.plus(more)
     # buckets have about the same size: a group ends where its size is nearest to the goal
-    return group.n_rows + more.n_rows / 2 > GROUP_STEPS or not may_be_one(whole)
+    return group.n_rows + more.n_rows / 2 > GROUP_STEPS or not may_be_one(total([group, more]))
 
 
 def _open_files() -> int:

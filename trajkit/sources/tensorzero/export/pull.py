@@ -11,7 +11,7 @@ import pyarrow as pa
 from trajkit.sources.request import ExportRequest, Tally
 from trajkit.sources.tensorzero.connect import tables
 from trajkit.sources.tensorzero.connect.database import TensorZero
-from trajkit.sources.tensorzero.connect.streams import Count, Progress, aside, leave_copies, load
+from trajkit.sources.tensorzero.connect.streams import Count, OnProgress, aside, leave_copies, load
 from trajkit.sources.tensorzero.export.choose import Workspace
 from trajkit.sources.tensorzero.export.grouping import count_buckets
 from trajkit.sources.tensorzero.export.spool import Spool
@@ -45,15 +45,6 @@ class Pulled(NamedTuple):
         return self.headless is not None and self.headless.make_whole(numbers)
 
 
-class _Streams(NamedTuple):
-    """The streams of wide rows from the database."""
-
-    inferences: Iterator[pa.RecordBatch]
-    inference_schema: pa.Schema
-    calls: Iterator[pa.RecordBatch]
-    call_schema: pa.Schema
-
-
 def _later(make: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """A stream that is requested when it is read: the database may have to answer other queries first."""
     yield from make()
@@ -76,7 +67,7 @@ class Pull:
         database: TensorZero,
         request: ExportRequest,
         list_steps: Callable[[], None],
-        on_progress: Callable[[Progress], None],
+        on_progress: OnProgress,
     ) -> None:
         self._workspace = workspace
         self._connection = workspace.connection
@@ -128,43 +119,37 @@ class Pull:
         tally: Tally,
         narrow: Callable[[Count], _T],
     ) -> tuple[Pulled, _T]:
-        folder, observing = self._workspace.folder, self._observing()
-        streams = self._streams(chosen, n_buckets, left_out)
-        observed = pa.schema([*streams.inference_schema, OBSERVATION])
+        folder, unreadable = self._workspace.folder, self._workspace.unreadable
+        observing = Observing(self._connection, self._request, unreadable)
+        heads = None if left_out is None else self._database.heads
+        given = (chosen, n_buckets, self._request)
+        if left_out is None or heads is None:
+            are_bytes = self._database.has_id_bytes
+            of_inferences = tables.INFERENCES_OF_BYTES if are_bytes else tables.INFERENCES
+            of_calls = tables.MODEL_INFERENCES_OF_BYTES if are_bytes else tables.MODEL_INFERENCES
+            inference_stream = self._database.inferences(*given)
+            call_stream = _later(functools.partial(self._database.model_inferences, *given))
+        else:
+            of_inferences, of_calls = tables.SHORT_INFERENCES, tables.HEADLESS_CALLS
+            inference_stream = heads.inferences(*given, are_short=left_out.are_inputs_short)
+            call_stream = _later(functools.partial(heads.model_inferences, *given, left_out.heads))
+        observed = pa.schema([*of_inferences, OBSERVATION])
         inferences = Spool(folder, "inference", observed, n_buckets, without_inputs)
-        of_calls = pa.unify_schemas([streams.call_schema, DESCRIBED])
-        calls = Spool(folder, "model_inference", of_calls, n_buckets, without_plain_prompts)
+        of_described = pa.unify_schemas([of_calls, DESCRIBED])
+        calls = Spool(folder, "model_inference", of_described, n_buckets, without_plain_prompts)
         count = Count("reading inferences and model calls", 2 * tally.n_steps_kept, self._on_progress)
         without_prompt = WithoutPrompt()
         # side by side: while one waits for the database the other one writes
-        with aside(lambda: inferences.fill(observing.of(self._as_text(count.of(streams.inferences)))), count):
-            calls.fill(without_prompt.noting(map(described, self._as_text(count.of(streams.calls)))))
+        with aside(lambda: inferences.fill(observing.of(self._as_text(count.of(inference_stream)))), count):
+            calls.fill(without_prompt.noting(map(described, self._as_text(count.of(call_stream)))))
             made = narrow(count)
         without_prompt.fill(self._database, calls)
         headless = None
-        if left_out is not None and self._database.heads is not None:
-            reading = Reading(self._workspace.unreadable, self._as_text, observing)
-            headless = Headless(self._database.heads, inferences, calls, folder=folder, reading=reading)
+        if heads is not None:
+            reading = Reading(unreadable, self._as_text, observing)
+            headless = Headless(heads, inferences, calls, folder=folder, reading=reading)
             headless.prove(self._connection)
         return Pulled(inferences, calls, headless), made
-
-    def _streams(self, chosen: pa.Table | None, n_buckets: int, left_out: LeftOut | None) -> _Streams:
-        given = (chosen, n_buckets, self._request)
-        heads = self._database.heads
-        if left_out is None or heads is None:
-            are_bytes = self._database.has_id_bytes
-            return _Streams(
-                self._database.inferences(*given),
-                tables.INFERENCES_OF_BYTES if are_bytes else tables.INFERENCES,
-                _later(functools.partial(self._database.model_inferences, *given)),
-                tables.MODEL_INFERENCES_OF_BYTES if are_bytes else tables.MODEL_INFERENCES,
-            )
-        short = heads.inferences(*given, are_short=left_out.are_inputs_short)
-        calls = _later(functools.partial(heads.model_inferences, *given, left_out.heads))
-        return _Streams(short, tables.SHORT_INFERENCES, calls, tables.HEADLESS_CALLS)
-
-    def _observing(self) -> Observing:
-        return Observing(self._connection, self._request, self._workspace.unreadable)
 
     def _feedback(self, chosen: pa.Table | None, count: Count) -> None:
         # in this thread: DuckDB waits for the server, and only Ctrl-C can stop that

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
@@ -37,9 +36,10 @@ class Size(NamedTuple):
     n_held: int
     """Those of them that a reader holds in memory at once."""
 
-    def plus(self, more: Size) -> Size:
-        """Both together."""
-        return Size(*map(sum, zip(self, more, strict=True)))
+
+def total(sizes: Iterable[Size]) -> Size:
+    """How much all of these rows are."""
+    return Size(*map(sum, zip(Size(0, 0, 0), *sizes, strict=True)))
 
 
 class Spool:
@@ -140,10 +140,7 @@ class Group:
     @property
     def size(self) -> Size:
         """How much its rows are."""
-        whole = Size(0, 0, 0)
-        for number in self.numbers:
-            whole = whole.plus(self._spool.size(number))
-        return whole
+        return total(self._spool.size(number) for number in self.numbers)
 
     @property
     def bytes_per_row(self) -> float:
@@ -185,8 +182,10 @@ class Group:
         return cast("NDArray[Any]", column.fill_null(0).to_numpy())
 
     def texts(self, number: int, name: str) -> pa.Array[Any]:
-        """One column of one bucket, in one piece."""
-        return _whole(self.column(number, name), self._spool.schema.field(name).type)
+        """One column of one bucket, in one piece, with offsets of 64 bits: it may have more than 2 GiB."""
+        kind = self._spool.schema.field(name).type
+        goal = pa.large_string() if pa.types.is_string(kind) else kind
+        return cast("pa.Array[Any]", self.column(number, name).cast(goal).combine_chunks())
 
     def drop(self) -> None:
         """Remove the files."""
@@ -215,12 +214,6 @@ def row_numbers(start: int, n_rows: int) -> pa.Array[Any]:
     return made
 
 
-def _whole(column: pa.ChunkedArray[Any], kind: pa.DataType) -> pa.Array[Any]:
-    """A column in one piece, with offsets of 64 bits, as the texts of a bucket may be more than 2 GiB."""
-    goal = pa.large_string() if pa.types.is_string(kind) else kind
-    return cast("pa.Array[Any]", column.cast(goal).combine_chunks())
-
-
 class _BucketFile:
     """One file, written in batches that are worth reading; whole when the block ends well."""
 
@@ -236,9 +229,7 @@ class _BucketFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is None:
                 self.flush()
@@ -256,7 +247,7 @@ class _BucketFile:
             return
         table, self._waiting = pa.Table.from_batches(self._waiting).combine_chunks(), []
         for batch in table.to_batches():
-            self.size = self.size.plus(Size(batch.num_rows, batch.nbytes, self._weigh(batch)))
+            self.size = total([self.size, Size(batch.num_rows, batch.nbytes, self._weigh(batch))])
             self._writer.write_batch(batch)
 
 

@@ -14,13 +14,10 @@ from typing import Any, NamedTuple, cast
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
-from trajkit.sources.tensorzero.connect.tables import texts_of
+from trajkit.sources.tensorzero.connect.tables import pc, texts_of, with_column
 from trajkit.sources.tensorzero.export.spool import Group, Spool
 from trajkit.sources.tensorzero.export.texts.late import described_again
-
-pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
 _NOT_UTF8 = "text is not UTF-8"
 
@@ -113,8 +110,7 @@ class Unreadable:
             return None
         self.note(texts_of(table.column("inference_id").filter(broken)), f"{column.words} is not JSON")
         fixed = pc.if_else(broken, pa.scalar(_EMPTY.get(name), pa.string()), table.column(name))
-        place = table.schema.get_field_index(name)
-        return table.set_column(place, table.schema.field(place), fixed)
+        return with_column(table, name, fixed)
 
     def _mend(self, spool: Spool, number: int, columns: Mapping[str, _Json]) -> bool:
         table = Group(spool, [number], "row").table(spool.schema.names).drop_columns(["row"])

@@ -8,12 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 import duckdb
 
-from trajkit.sources.tensorzero.export.spool import Size
+from trajkit.sources.tensorzero.export.grouping import may_be_one
+from trajkit.sources.tensorzero.export.spool import Size, total
 
 Result = TypeVar("Result")
 
@@ -51,14 +51,9 @@ class Running:
 
 
 class Room:
-    """Lets threads process in parallel what fits into memory together; the rest waits.
+    """Lets threads process in parallel what fits into memory together; the rest waits."""
 
-    Args:
-        fits: Whether things of that size in all do.
-    """
-
-    def __init__(self, fits: Callable[[Size], bool]) -> None:
-        self._fits = fits
+    def __init__(self) -> None:
         self._taken: list[Size] = []
         self._changed = threading.Condition()
 
@@ -66,7 +61,7 @@ class Room:
     def of(self, size: Size) -> Iterator[None]:
         """Take as much for the time of a block; what is alone has room, whatever its size."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._taken or self._fits(_sum([size, *self._taken])))
+            self._changed.wait_for(lambda: not self._taken or may_be_one(total([size, *self._taken])))
             self._taken.append(size)
         try:
             yield
@@ -93,9 +88,7 @@ class Workers(Generic[Result]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         try:
             while kind is None and self._pending:
                 self._take_first()
@@ -132,10 +125,3 @@ def _do(work: Callable[[], Result], future: Future[Result]) -> None:
             future.set_result(work())
         except BaseException as error:  # noqa: BLE001 - the caller that takes the result gets it
             future.set_exception(error)
-
-
-def _sum(sizes: list[Size]) -> Size:
-    whole = sizes[0]
-    for size in sizes[1:]:
-        whole = whole.plus(size)
-    return whole

@@ -265,14 +265,10 @@ def _bounds(metric: MetricLook) -> list[float]:
     if metric.quantiles is None:
         return []
     least, most = metric.quantiles.least, metric.quantiles.most
-    rounded = {_rounded(value) for value in metric.quantiles.model_dump().values()}
+    # at most three significant digits, so that a person can type it
+    rounded = {float(f"{value:.3g}") for value in metric.quantiles.model_dump().values()}
     useless = most if metric.is_minimized else least  # it keeps whatever is measured
     return sorted(value for value in rounded if least <= value <= most and value != useless)
-
-
-def _rounded(value: float) -> float:
-    """At most three significant digits, so that a person can type it."""
-    return float(f"{value:.3g}")
 
 
 def _moment(ms: int | None) -> datetime | None:

@@ -68,7 +68,7 @@ class LookTables:
             for kind, table in INFERENCES.items()
         )
         latest = {
-            kind: d.latest(FEEDBACK[kind][0], "metric_name, target_id", d.measured(kind))
+            kind: d.latest(FEEDBACK[kind][0], "metric_name, target_id", d.measured[kind])
             for kind in ("float", "boolean")
         }
         self.latest = _all(
@@ -85,7 +85,7 @@ class LookTables:
         )
         abandoned = d.has_tag(f"'{ABANDONED_TAG}'")
         self.abandoned = f"SELECT target_id FROM {d.table('comment_feedback')} WHERE {abandoned}"
-        self.tag = _all(map(d.tag_pairs, INFERENCES.values()))
+        self.tag = _all(d.tag_pairs(d.table(table)) for table in INFERENCES.values())
 
 
 def _all(queries: Iterable[str]) -> str:

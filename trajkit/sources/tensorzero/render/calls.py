@@ -7,22 +7,19 @@ the gateway would have sent under that variant, and all later code treats them a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute
 
 from trajkit.errors import ConfigError, DataError
 from trajkit.sources.tensorzero.connect import tables
 from trajkit.sources.tensorzero.connect.slot import slots_of
-from trajkit.sources.tensorzero.connect.tables import ids_as, texts_of
+from trajkit.sources.tensorzero.connect.tables import ids_as, pc, texts_of, with_column
 from trajkit.sources.tensorzero.export.spool import Group, Spool
 from trajkit.sources.tensorzero.export.texts.late import described
 from trajkit.sources.tensorzero.render.snapshots import TemplateSource
 from trajkit.store.engine import literal
-
-pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
 _BATCH_ROWS = 4_096
 """Inputs that are Python objects at a time."""
@@ -102,26 +99,20 @@ class Rerendering:
                     for inference_id, snapshot_hash, stored in zip(ids, hashes, inputs, strict=True)
                     if inference_id in functions
                 ]
-                yield pa.RecordBatch.from_pylist([row._asdict() for row in made], _RENDERED)
+                yield pa.RecordBatch.from_pylist(made, _RENDERED)
 
-    def _row(self, inference_id: str, snapshot_hash: str | None, function: str, stored: str | None) -> _Row:
+    def _row(
+        self, inference_id: str, snapshot_hash: str | None, function: str, stored: str | None
+    ) -> dict[str, str | None]:
+        """The prompt of one inference (`_RENDERED`), or why there is none."""
         try:
             renderer = self._source.renderer(snapshot_hash, function, self._variant)
             if renderer is None:
                 raise DataError(f"no configuration has variant {self._variant!r}")
             system, messages = renderer.prompt(stored)
         except (DataError, ConfigError) as error:
-            return _Row(inference_id, None, "", error.message)
-        return _Row(inference_id, system, messages, None)
-
-
-class _Row(NamedTuple):
-    """The prompt of one inference, or why there is none."""
-
-    inference_id: str
-    system: str | None
-    input_messages: str
-    unknown_because: str | None
+            return {"inference_id": inference_id, "input_messages": "", "unknown_because": error.message}
+        return {"inference_id": inference_id, "system": system, "input_messages": messages}
 
 
 def _functions(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], list[str]]:
@@ -170,6 +161,6 @@ def _described(calls: pa.Table, reasons: Any, was_asked: Any) -> Iterator[pa.Rec
         because = reasons.slice(start, batch.num_rows).combine_chunks()
         is_rendered = pc.and_(was_asked.slice(start, batch.num_rows).combine_chunks(), pc.is_null(because))
         for name, values in (("is_rendered", is_rendered), ("unknown_because", because)):
-            found = found.set_column(found.schema.get_field_index(name), name, values)
+            found = with_column(found, name, values)
         yield found
         start = end

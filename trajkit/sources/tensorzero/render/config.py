@@ -83,14 +83,14 @@ class Configuration:
         where = f"{self._name}: functions.{function}.variants.{name}"
         is_json = declared.get("type") == "json"
         return Variant(
-            templates={item.name: item.template for item in self._templates(declared, variant, where)},
+            templates=dict(self._templates(declared, variant, where)),
             is_prefixed=is_json and is_prefixed(self._provider(variant), json_mode=variant.get("json_mode")),
         )
 
     def load(self, key: str) -> str | None:
         """The text of a template by its key, for those that include others; None when there is none."""
         if self._texts is None:
-            self._texts = {item.template.key: item.template.text for item in self._all_templates()}
+            self._texts = {template.key: template.text for _, template in self._all_templates()}
         found = self._texts.get(key)
         return self._load(key) if found is None else found
 
@@ -102,25 +102,26 @@ class Configuration:
         """All that is declared of a tool; nothing when there is none."""
         return table_in(table_in(self._document, "tools"), name)
 
-    def _all_templates(self) -> Iterator[_Named]:
+    def _all_templates(self) -> Iterator[tuple[str, Template]]:
         for function, declared in table_in(self._document, "functions").items():
             for name, variant in table_in(declared, "variants").items():
                 yield from self._templates(declared, variant, f"{self._name}: {function}.{name}")
 
     def _templates(
         self, function: Mapping[str, Any], variant: Mapping[str, Any], where: str
-    ) -> Iterator[_Named]:
+    ) -> Iterator[tuple[str, Template]]:
+        """The templates of a variant, each with the name that blocks call it by."""
         wrappers = table_in(variant, "input_wrappers")
         for role in ROLES:
             has_schema = f"{role}_schema" in function or role in table_in(function, "schemas")
             for file in (variant.get(f"{role}_template"), wrappers.get(role)):
                 if file is not None:
-                    yield self._template(role, file, where, takes_text=True, is_wrapper=not has_schema)
+                    yield role, self._template(file, where, takes_text=True, is_wrapper=not has_schema)
         for name, declared in table_in(variant, "templates").items():
             file = table_in(declared).get("path")
-            yield self._template(name, file, where, takes_text=False, is_wrapper=False)
+            yield name, self._template(file, where, takes_text=False, is_wrapper=False)
 
-    def _template(self, name: str, file: Any, where: str, *, takes_text: bool, is_wrapper: bool) -> _Named:
+    def _template(self, file: Any, where: str, *, takes_text: bool, is_wrapper: bool) -> Template:
         table = file if isinstance(file, Mapping) else {PATH: file}
         key = str(table.get(PATH))
         text = table.get(DATA)
@@ -128,7 +129,7 @@ class Configuration:
             text = self._read(key)
         if text is None:
             raise ConfigError(f"{where}: there is no template file {key}")
-        return _Named(name, Template(key, text, takes_text, is_wrapper))
+        return Template(key, text, takes_text, is_wrapper)
 
     def _provider(self, variant: Mapping[str, Any]) -> str | None:
         """The type of the provider that a variant's model is asked for first."""
@@ -139,13 +140,6 @@ class Configuration:
         if "type" in provider:
             return str(provider["type"])
         return name.partition("::")[0] if "::" in name else None
-
-
-class _Named(NamedTuple):
-    """A template with the name that blocks call it by."""
-
-    name: str
-    template: Template
 
 
 def table_in(value: Any, name: str | None = None) -> Mapping[str, Any]:

@@ -12,10 +12,9 @@ from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
 from trajkit.errors import ServiceError
-from trajkit.training.hosted.answer import Refused, Said
+from trajkit.training.hosted.answer import LONGEST_S, Refused, Said, pauses
 from trajkit.training.hosted.rest import Rest
 from trajkit.training.hosted.service import Sent
-from trajkit.training.hosted.wire import LONGEST_S, pauses
 
 DIRECT_BYTES = 150_000_000
 """A larger file is uploaded to a separate address."""
@@ -47,7 +46,7 @@ class Dataset(Wire):
     """Error of the dataset, where there is one."""
 
 
-def upload(rest: Rest, account: str, path: Path, *, on_sent: Sent, direct_bytes: int) -> str:
+def upload(rest: Rest, account: str, path: Path, *, on_sent: Sent) -> str:
     """Upload a file of rows, wait until Fireworks can read it, and return the name of the dataset.
 
     Args:
@@ -55,7 +54,6 @@ def upload(rest: Rest, account: str, path: Path, *, on_sent: Sent, direct_bytes:
         account: The account's name, with `accounts/` before it.
         path: The file.
         on_sent: Called with the bytes sent and the total.
-        direct_bytes: A larger file is uploaded to a separate address.
 
     Raises:
         ServiceError: Fireworks refuses it; its record is removed again.
@@ -69,7 +67,7 @@ def upload(rest: Rest, account: str, path: Path, *, on_sent: Sent, direct_bytes:
     made = rest.post(f"/v1/{account}/datasets", {"datasetId": dataset_id, "dataset": about})
     name = rest.read(Dataset, made).name
     try:
-        if path.stat().st_size <= direct_bytes:
+        if path.stat().st_size <= DIRECT_BYTES:
             rest.post_file(f"/v1/{name}:upload", path, on_sent=on_sent)
         else:
             _put(rest, name, path, on_sent)

@@ -13,19 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
-
 from trajkit._core.lazy import need
 from trajkit._core.secrets import hidden
 from trajkit._core.settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError
 from trajkit.formats.validation.target import HOSTED, HostedService
-from trajkit.rollouts.endpoints.fault import fault_of_status, said_in
-from trajkit.rollouts.faults import FaultKind, shown
+from trajkit.rollouts.faults import FaultKind, fault_of_status, said_in, shown
 from trajkit.schema.base import JsonObject
-from trajkit.training.hosted.answer import MissingKey, Unreachable, way_out
+from trajkit.training.hosted.answer import MissingKey, Unreachable, checked_address, client, harmless, way_out
 from trajkit.training.hosted.service import PLAIN, Sent
-from trajkit.training.hosted.wire import checked_address, client, harmless
 
 if TYPE_CHECKING:
     from openai import APIStatusError, OpenAI
@@ -56,8 +52,7 @@ class Client:
     def __init__(self, profile: HostedService, url: str) -> None:
         self._variable, self._url = profile.key_variable, url
         self._key = secret_from_environment(profile.key_variable)
-        self.failures = Failures(url, profile.key_variable, self._key, profile.rows.name)
-        """Converts the errors of the client."""
+        self._rules = profile.rows.name
 
     @contextlib.contextmanager
     def talk(self, what: str, *, max_retries: int = 2, timeout_s: float = _SHORT_S) -> Iterator[OpenAI]:
@@ -79,14 +74,14 @@ class Client:
                 yield talking
             # no error gets a cause: the request in the cause holds the key
             except openai.APIStatusError as error:
-                raise self.failures.refusal(error, what) from None
+                raise self._refusal(error, what) from None
             except openai.APIConnectionError as error:
                 if isinstance(error.__cause__, Unreachable):
                     raise error.__cause__ from None
-                raise self.failures.silence(error, what) from None
+                raise self._silence(error, what) from None
             except (openai.APIError, ValueError, KeyError, AttributeError, TypeError) as error:
                 # the package parses JSON of another shape as its own objects
-                raise self.failures.nonsense(what, str(getattr(error, "doc", error))) from None
+                raise self._nonsense(what, str(getattr(error, "doc", error))) from None
 
     def masked(self, content: bytes) -> bytes:
         """Remove the key from the content of a file."""
@@ -96,10 +91,60 @@ class Client:
         """Convert an answer to a mapping with an id, which the package does not check."""
         found = answer.to_dict(mode="json", warnings=False) if hasattr(answer, "to_dict") else answer
         if not isinstance(found, Mapping):
-            raise self.failures.nonsense(what, str(answer))
+            raise self._nonsense(what, str(answer))
         if not isinstance(found.get("id"), str) or not re.fullmatch(PLAIN, found["id"]):
-            raise self.failures.nonsense(what, json.dumps(dict(found), ensure_ascii=False))
+            raise self._nonsense(what, json.dumps(dict(found), ensure_ascii=False))
         return found
+
+    def _refusal(self, error: APIStatusError, what: str) -> ServiceError:
+        """Return the error for an HTTP status that is not a success.
+
+        Args:
+            error: The client's exception.
+            what: The request in words, such as `creating the job`.
+        """
+        status, code = error.status_code, error.code
+        said = self.safe(said_in(error.body) or error.message)
+        message = f"{what}: {self._url} answered {status}: {said}"
+        fault = fault_of_status(status, message, code=code, headers=error.response.headers)
+        if fault.kind in _PASSING:
+            # a 503 in the API's own format is a refusal; a proxy's may come after the work was done
+            is_undone = status < 500 or (status == _BUSY and isinstance(error.body, Mapping))
+            return Unreachable(message, hint="it may pass: try again later", is_undone=is_undone)
+        return ServiceError(message, hint=self._hint(status, code, said))
+
+    def _silence(self, error: Exception, what: str) -> Unreachable:
+        """Return the error for a missing answer."""
+        said = self.safe(str(error.__cause__ or error)) or type(error).__name__
+        return Unreachable(
+            f"{what}: {self._url} cannot be reached: {said}", hint="check the network and the address"
+        )
+
+    def _nonsense(self, what: str, said: str) -> Unreachable:
+        """Return the error for an answer that is not the API's; the request may have been carried out."""
+        return Unreachable(
+            f"{what}: {self._url} gave an answer that is not the API's: {self.safe(said)}",
+            hint="check the address, including /v1",
+            answer=said[:_LONGEST_KEPT],
+        )
+
+    def safe(self, text: str) -> str:
+        """Return a service's message, shortened and without the key."""
+        return shown(hidden(text, self._key))
+
+    def _hint(self, status: int, code: str | None, said: str) -> str | None:
+        rows = Path("runs/JOB/training.jsonl")
+        if (known := way_out(code, said, rows=rows, rules=self._rules)) is not None:
+            return known
+        if 300 <= status < 400:
+            return f"{self._url} redirects, which is not followed: use the final address"
+        if status == 401:
+            return f"check the key in {self._variable}, and that it belongs to this service"
+        if status == 403:
+            return f"the key in {self._variable} lacks a permission: models, files and fine-tuning"
+        if status == 404:
+            return "check the address, including /v1, and whether the service has fine-tuning"
+        return None
 
 
 def first_page(listing: Any) -> list[Any]:
@@ -115,7 +160,8 @@ def objects(listing: Iterable[Any], most: int) -> Iterator[Mapping[str, Any]]:
         KeyError: It is not a listing, so nothing is known about its items.
     """
     data = getattr(listing, "data", None)
-    if not isinstance(data, list) and (data is not None or "data" not in _fields_of(listing)):
+    fields: Collection[str] = getattr(listing, "model_fields_set", ())  # none where it is not an object
+    if not isinstance(data, list) and (data is not None or "data" not in fields):
         raise KeyError("data")
     seen: set[object] = set()
     for item in islice(listing, most):
@@ -124,76 +170,6 @@ def objects(listing: Iterable[Any], most: int) -> Iterator[Mapping[str, Any]]:
             return  # the service repeats the same page
         seen.add(found.get("id"))
         yield found
-
-
-def _fields_of(answer: Any) -> Collection[str]:
-    """Return the fields of an answer; none where it is not an object."""
-    fields: Collection[str] = getattr(answer, "model_fields_set", ())
-    return fields
-
-
-class Failures:
-    """Converts the client's exceptions to trajkit's errors.
-
-    Args:
-        where: Address of the API, for messages.
-        key_variable: Environment variable of the key, for hints.
-        key: The key, which is removed from all messages.
-        rules: Name of the rules for rows, for hints.
-    """
-
-    def __init__(self, where: str, key_variable: str, key: SecretStr | None, rules: str) -> None:
-        self._where, self._key_variable, self._key, self._rules = where, key_variable, key, rules
-
-    def refusal(self, error: APIStatusError, what: str) -> ServiceError:
-        """Return the error for an HTTP status that is not a success.
-
-        Args:
-            error: The client's exception.
-            what: The request in words, such as `creating the job`.
-        """
-        status, code = error.status_code, error.code
-        said = self.safe(said_in(error.body) or error.message)
-        message = f"{what}: {self._where} answered {status}: {said}"
-        fault = fault_of_status(status, message, code=code, headers=error.response.headers)
-        if fault.kind in _PASSING:
-            # a 503 in the API's own format is a refusal; a proxy's may come after the work was done
-            is_undone = status < 500 or (status == _BUSY and isinstance(error.body, Mapping))
-            return Unreachable(message, hint="it may pass: try again later", is_undone=is_undone)
-        return ServiceError(message, hint=self._hint(status, code, said))
-
-    def silence(self, error: Exception, what: str) -> Unreachable:
-        """Return the error for a missing answer."""
-        said = self.safe(str(error.__cause__ or error)) or type(error).__name__
-        return Unreachable(
-            f"{what}: {self._where} cannot be reached: {said}", hint="check the network and the address"
-        )
-
-    def nonsense(self, what: str, said: str) -> Unreachable:
-        """Return the error for an answer that is not the API's; the request may have been carried out."""
-        return Unreachable(
-            f"{what}: {self._where} gave an answer that is not the API's: {self.safe(said)}",
-            hint="check the address, including /v1",
-            answer=said[:_LONGEST_KEPT],
-        )
-
-    def safe(self, text: str) -> str:
-        """Return a service's message, shortened and without the key."""
-        return shown(hidden(text, self._key))
-
-    def _hint(self, status: int, code: str | None, said: str) -> str | None:
-        rows = Path("runs/JOB/training.jsonl")
-        if (known := way_out(code, said, rows=rows, rules=self._rules)) is not None:
-            return known
-        if 300 <= status < 400:
-            return f"{self._where} redirects, which is not followed: use the final address"
-        if status == 401:
-            return f"check the key in {self._key_variable}, and that it belongs to this service"
-        if status == 403:
-            return f"the key in {self._key_variable} lacks a permission: models, files and fine-tuning"
-        if status == 404:
-            return "check the address, including /v1, and whether the service has fine-tuning"
-        return None
 
 
 def upload(client: OpenAI, path: Path, *, parts_from: int, on_sent: Sent) -> Any:

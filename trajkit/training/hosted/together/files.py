@@ -11,10 +11,9 @@ from pydantic import AliasChoices, Field
 
 from trajkit._core.files import sha256_file
 from trajkit.errors import ServiceError
-from trajkit.training.hosted.answer import Said
+from trajkit.training.hosted.answer import Said, pauses
 from trajkit.training.hosted.rest import Rest
 from trajkit.training.hosted.service import Sent
-from trajkit.training.hosted.wire import pauses
 
 FILES = "/v1/files"
 PARTS_FROM = 5 * 2**30
@@ -41,15 +40,13 @@ class File(Said):
     """Result of the check."""
 
 
-def upload(rest: Rest, path: Path, *, on_sent: Sent, parts_from: int, part_bytes: int) -> str:
+def upload(rest: Rest, path: Path, *, on_sent: Sent) -> str:
     """Upload a file of rows, wait until Together has checked it, and return its id.
 
     Args:
         rest: Its API.
         path: The file.
         on_sent: Called with the bytes sent and the total.
-        parts_from: Size in bytes above which a file is sent in parts.
-        part_bytes: Bytes of a part.
 
     Raises:
         ServiceError: Together refuses it; if because of its rows, the file is deleted again.
@@ -61,8 +58,8 @@ def upload(rest: Rest, path: Path, *, on_sent: Sent, parts_from: int, part_bytes
         "checksum": sha256_file(path),
     }
     n_bytes = path.stat().st_size
-    if n_bytes > parts_from:
-        size = max(part_bytes, -(-n_bytes // _MOST_PARTS))
+    if n_bytes > PARTS_FROM:
+        size = max(PART_BYTES, -(-n_bytes // _MOST_PARTS))
         file_id = _in_parts(rest, path, about, size, on_sent)
     else:
         file_id = _whole(rest, path, about, on_sent)

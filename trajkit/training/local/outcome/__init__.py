@@ -1,3 +1,3 @@
 """What a training leaves: answer, model card, loss page."""
 
-__all__ = ["answer", "finish", "loss_page"]
+__all__ = ["answer", "finish", "page"]

@@ -4,80 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from trajkit.errors import RequestError
 from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.models.generation.ask import Ask
 from trajkit.models.generation.generate import generate
-from trajkit.models.generation.located import located
-from trajkit.models.generation.model import LocalModel
+from trajkit.models.generation.located import Located
+from trajkit.models.generation.model import LocalModel, open_template
 from trajkit.training.question import Answered, Question, Sampling
 
 _BASE = "base"
 _TUNED = "tuned"
 
 
-class Tuned(NamedTuple):
-    """A tuned model and its base model."""
-
-    model: str
-    """Folder or id of the model or the adapter."""
-    base: str | None
-    """Folder or id of the base model; None when unknown."""
-    is_adapter: bool
-    """Whether it is an adapter, which cannot run without its base model."""
-    name: str
-    """Name for the user."""
-
-
-def tuned_model(name: str, base: str | None, *, job: str | None = None) -> Tuned:
-    """Find the model of a name.
+def answers(tuned: Located, name: str, question: Question, sampling: Sampling) -> Iterator[Answered]:
+    """Yield the recorded answer, the base model's answers, and the tuned model's answers.
 
     Args:
-        name: Folder or id of an adapter or a model.
-        base: The base model; None for the one in the adapter's settings.
-        job: The job that trained it; None for no job.
-
-    Raises:
-        RequestError: The folder is neither, or the adapter does not name its base model.
-    """
-    found = located(name, base)
-    return Tuned(found.model, found.base, found.is_adapter, name=job or name)
-
-
-def answers(tuned: Tuned, question: Question, sampling: Sampling) -> Iterator[Answered]:
-    """Yield the recorded answer, the base model's answers, and the tuned model's answers.
+        tuned: The tuned model and its base model.
+        name: Name of the tuned model for the user.
+        question: The prompt.
+        sampling: Settings of the sampling.
 
     Raises:
         RequestError: A model cannot be loaded, or the prompt does not fit into it.
         MissingExtra: torch, transformers or peft is not installed.
     """
-    template = _template(tuned)
+    # both models use the tokenizer that was saved with the tuned one, or else its base's
+    has_own = not Path(tuned.model).is_dir() or (Path(tuned.model) / "tokenizer_config.json").is_file()
+    template = open_template(tuned.model if has_own or tuned.base is None else tuned.base)
     if question.recorded is not None:
         yield _recorded(question, template)
     if tuned.is_adapter:
         model = LocalModel.open(tuned.base or "", adapters={_TUNED: tuned.model}, name=_BASE)
         yield from _said(_BASE, tuned.base, model, template, question, sampling)
-        yield from _said(_TUNED, tuned.name, model, template, question, sampling)
+        yield from _said(_TUNED, name, model, template, question, sampling)
         model.close()
         return
-    for by, name, folder in ((_BASE, tuned.base, tuned.base), (_TUNED, tuned.name, tuned.model)):
+    for by, called, folder in ((_BASE, tuned.base, tuned.base), (_TUNED, name, tuned.model)):
         if folder is not None:
             model = LocalModel.open(folder, name=by)
-            yield from _said(by, name, model, template, question, sampling)
+            yield from _said(by, called, model, template, question, sampling)
             model.close()
-
-
-def _template(tuned: Tuned) -> ChatTemplate:
-    """Return the tokenizer that was saved with the model, or else its base's; both models use it."""
-    has_own = not Path(tuned.model).is_dir() or (Path(tuned.model) / "tokenizer_config.json").is_file()
-    template = ChatTemplate(tuned.model if has_own or tuned.base is None else tuned.base)
-    if template.has_marks is None:
-        raise RequestError(
-            f"{template.name} has no chat template", hint="the folder of a model that was tuned with one"
-        )
-    return template
 
 
 def _recorded(question: Question, template: ChatTemplate) -> Answered:

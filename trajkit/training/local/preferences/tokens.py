@@ -17,7 +17,7 @@ import pyarrow as pa
 from trajkit._core.files import replacing
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.tokens.tokenizer import ChatTemplate
-from trajkit.training.local.tokens.tokenised import Limit, TokenTally, batches, overlong, refuse_unknown
+from trajkit.training.local.tokens.tokenised import Encoded, Limit, TokenTally, refuse_unknown, write_tokens
 
 _TOKENS = pa.list_(pa.int32())
 _SIDES = {"dpo": ("chosen", "rejected"), "kto": ("completion",)}
@@ -41,16 +41,6 @@ class _Answer(NamedTuple):
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
     has_end: bool
-
-
-class _Place(NamedTuple):
-    """The place of a row, for errors."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file} line {self.line}"
 
 
 def tokenise_preferences(
@@ -77,34 +67,27 @@ def tokenise_preferences(
         RequestError: The chat template cannot render a row or does not mark its completion, or the tokenizer
             does not belong to the model.
     """
-    n_rows = n_tokens = n_learned = n_endless = longest = 0
-    too_long: list[str] = []
     schema = SCHEMAS[method]
-    with replacing(goal) as temporary, pa.OSFile(str(temporary), "wb") as file:
-        with pa.ipc.new_stream(file, schema) as writer:
-            for batch in batches(rows):
-                made = []
-                for number, row in batch:
-                    place = _Place(rows.name, number)
-                    answers = _answers(row, place, tokenizer, _SIDES[method])
-                    tokens = chain.from_iterable((*answer.prompt, *answer.tokens) for answer in answers)
-                    refuse_unknown(tokens, tokenizer, limit)
-                    made.append(_tokens(row, answers, method))
-                    lengths = [len(answer.prompt) + len(answer.tokens) for answer in answers]
-                    n_rows += 1
-                    n_tokens += sum(lengths)
-                    n_learned += sum(len(answer.tokens) for answer in answers)
-                    n_endless += sum(not answer.has_end for answer in answers)
-                    longest = max(longest, *lengths)
-                    if max(lengths) > limit.n_tokens:
-                        too_long.append(f"line {number}: {max(lengths):,} tokens")
-                writer.write_batch(pa.RecordBatch.from_pylist(made, schema=schema))
-                on_progress(n_rows)
-        if too_long:
-            raise overlong(too_long, limit, "shorter episodes pair too")
-    return TokenTally(
-        n_rows=n_rows, n_tokens=n_tokens, n_learned=n_learned, longest=longest, n_endless=n_endless
-    )
+
+    def encode(row: dict[str, Any], place: str) -> Encoded:
+        answers = _answers(row, place, tokenizer, _SIDES[method])
+        tokens = chain.from_iterable((*answer.prompt, *answer.tokens) for answer in answers)
+        refuse_unknown(tokens, tokenizer, limit)
+        ids = {f"{side}_ids": each.tokens for side, each in zip(_SIDES[method], answers, strict=True)}
+        return Encoded(
+            {"prompt_ids": answers[0].prompt, **ids, "label": row.get("label")},
+            [len(answer.prompt) + len(answer.tokens) for answer in answers],
+            sum(len(answer.tokens) for answer in answers),
+            sum(not answer.has_end for answer in answers),
+        )
+
+    with (
+        replacing(goal) as temporary,
+        pa.OSFile(str(temporary), "wb") as file,
+        pa.ipc.new_stream(file, schema) as writer,
+    ):
+        ways = "shorter episodes pair too"
+        return write_tokens(rows, writer, schema, encode, limit, ways, on_progress)
 
 
 def verdicts_of(path: Path) -> Verdicts:
@@ -114,14 +97,8 @@ def verdicts_of(path: Path) -> Verdicts:
     return Verdicts(sum(labels), len(labels) - sum(labels))
 
 
-def _tokens(row: Mapping[str, Any], answers: Sequence[_Answer], method: str) -> dict[str, Any]:
-    made: dict[str, Any] = {"prompt_ids": answers[0].prompt}
-    made |= {f"{side}_ids": answer.tokens for side, answer in zip(_SIDES[method], answers, strict=True)}
-    return made | ({"label": row["label"]} if method == "kto" else {})
-
-
 def _answers(
-    row: Mapping[str, Any], place: _Place, tokenizer: ChatTemplate, sides: Sequence[str]
+    row: Mapping[str, Any], place: str, tokenizer: ChatTemplate, sides: Sequence[str]
 ) -> list[_Answer]:
     found = [_answer(row["prompt"] + row[side], row.get("tools"), place, tokenizer) for side in sides]
     if any(answer.prompt != found[0].prompt for answer in found):
@@ -137,7 +114,7 @@ def _answers(
     return found
 
 
-def _answer(messages: Sequence[Any], tools: Any, place: _Place, tokenizer: ChatTemplate) -> _Answer:
+def _answer(messages: Sequence[Any], tools: Any, place: str, tokenizer: ChatTemplate) -> _Answer:
     try:
         rendered = tokenizer.render(messages, tools)
     except RequestError as error:

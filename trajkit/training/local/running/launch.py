@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from trajkit.errors import RequestError
 from trajkit.stack.process import Process, end, start_module
-from trajkit.training.job import JobStatus, TuneJob
+from trajkit.training.job import JobStatus, Step, TuneJob
 from trajkit.training.local.running.worker import LOCK
 from trajkit.training.runs import Runs
-from trajkit.training.step import Step
 
 LOG = "worker.log"
 _POLL_S = 0.2
@@ -45,9 +43,7 @@ def start(runs: Runs, job_id: str) -> TuneJob:
         what="the training",
         timeout_s=_START_S,
     )
-    job = runs.load(job_id).model_copy(update={"process": process})
-    runs.save(job)
-    return job
+    return runs.save(runs.load(job_id).model_copy(update={"process": process}))
 
 
 def follow(
@@ -101,10 +97,9 @@ def cancel(runs: Runs, job_id: str) -> TuneJob:
     if job.process is not None:
         end(job.process)
     job = runs.load(job_id)
-    if not job.status.is_final:
-        job = job.model_copy(update={"status": JobStatus.CANCELLED, "error": "it was cancelled"})
-        runs.save(job)
-    return job
+    if job.status.is_final:
+        return job
+    return runs.save(job.model_copy(update={"status": JobStatus.CANCELLED, "error": "it was cancelled"}))
 
 
 def refreshed(runs: Runs, job_id: str) -> TuneJob:
@@ -115,12 +110,8 @@ def refreshed(runs: Runs, job_id: str) -> TuneJob:
     job = runs.load(job_id)  # the process may have written its result in between
     if job.status != JobStatus.RUNNING:
         return job
-    error = f"its process is gone ({_last_line(runs.path(job_id) / LOG)}); resume it to go on"
-    job = job.model_copy(update={"status": JobStatus.FAILED, "error": error})
-    runs.save(job)
-    return job
-
-
-def _last_line(log: Path) -> str:
+    log = runs.path(job_id) / LOG
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.is_file() else []
-    return lines[-1][-200:] if lines else "its log is empty"
+    last = lines[-1][-200:] if lines else "its log is empty"
+    error = f"its process is gone ({last}); resume it to go on"
+    return runs.save(job.model_copy(update={"status": JobStatus.FAILED, "error": error}))

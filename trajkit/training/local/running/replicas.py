@@ -12,7 +12,7 @@ from pathlib import Path
 from trajkit._core.lazy import need
 from trajkit.errors import RequestError, TrainingError
 from trajkit.training.local.recipe import LocalRecipe
-from trajkit.training.local.running.checkpoint import last_checkpoint
+from trajkit.training.local.running.attempt import last_checkpoint
 from trajkit.training.local.train import Trained
 
 RESULT, FAILURE = "replicas.json", "replicas.error"
@@ -74,7 +74,7 @@ def run_replicas(
     n = n_replicas(recipe)
     arguments = [
         *_launch(recipe, job_id),
-        *("-m", "trajkit.training.local.running.replica", str(runs_folder), job_id),
+        *("-m", "trajkit.training.local.running.worker", str(runs_folder), job_id, "replica"),
     ]
     if recipe.num_machines > 1:
         command = shlex.join(["torchrun", *arguments])

@@ -1,10 +1,13 @@
 """Run a training in its own process, which continues when the terminal is closed.
 
 python -m trajkit.training.local.running.worker RUNS JOB
+
+One of several processes of a training, which torch's launcher starts, has `replica` as a third argument.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -13,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from trajkit._core.files import write_text
+from trajkit._core.lazy import need
 from trajkit._core.lock import locked
 from trajkit.errors import RequestError, TrajkitError
 from trajkit.formats.tokens.tokenizer import ChatTemplate
@@ -24,9 +29,9 @@ from trajkit.training.local.play import Player, open_stage
 from trajkit.training.local.preferences.recipe import RECIPES
 from trajkit.training.local.preferences.train import train_preference
 from trajkit.training.local.prepare import TRAIN_TOKENS, VALIDATION_TOKENS
-from trajkit.training.local.recipe import LocalRecipe, PlayRecipe
-from trajkit.training.local.running.replicas import n_replicas, run_replicas
-from trajkit.training.local.running.shortage import is_out_of_disk, out_of_disk
+from trajkit.training.local.recipe import LocalRecipe
+from trajkit.training.local.running.attempt import is_out_of_disk, out_of_disk
+from trajkit.training.local.running.replicas import FAILURE, RESULT, n_replicas, run_replicas
 from trajkit.training.local.train import Trained, train
 from trajkit.training.rl.recipe import RlRecipe, TinkerRecipe
 from trajkit.training.rl.tinker import TinkerTrained
@@ -48,6 +53,8 @@ class Cancelled(BaseException):
 def main(arguments: list[str]) -> int:
     """Train the job, and record events and the result."""
     runs, job_id = Runs(Path(arguments[0])), arguments[1]
+    if arguments[2:]:
+        return replica(runs, job_id)
     signal.signal(signal.SIGTERM, _cancel)
     with locked(runs.path(job_id) / LOCK) as holder:
         if holder is not None:
@@ -62,14 +69,16 @@ def work(runs: Runs, job_id: str) -> int:
     try:
         trained = run(runs, job, lambda event: runs.add_event(job_id, event))
     except Cancelled:
-        return _ended(runs, job, JobStatus.CANCELLED, "it was cancelled")
+        return _ended(runs, job, JobStatus.CANCELLED, error="it was cancelled")
     except TrajkitError as error:
         hint = f" ({error.hint})" if error.hint else ""
-        return _ended(runs, job, JobStatus.FAILED, f"{error.message}{hint}")
+        return _ended(runs, job, JobStatus.FAILED, error=f"{error.message}{hint}")
     except (RuntimeError, ValueError, OSError, MemoryError) as error:
-        return _ended(runs, job, JobStatus.FAILED, _words(runs.path(job_id), error))
-    _save(runs, job, JobStatus.SUCCEEDED, result=trained.model_dump(mode="json"))
-    return 0
+        words = (str(error).splitlines() or [type(error).__name__])[0]
+        if is_out_of_disk(error):
+            words = str(out_of_disk(runs.path(job_id), error))
+        return _ended(runs, job, JobStatus.FAILED, error=words)
+    return _ended(runs, job, JobStatus.SUCCEEDED, result=trained.model_dump(mode="json"))
 
 
 def run(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> Trained | TinkerTrained:
@@ -116,7 +125,10 @@ def train_here(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> 
     }
     if job.method == "sft":
         recipe = _recipe(job, LocalRecipe)
-        player = None if recipe.play is None else _player(recipe.play, folder, recipe.seed)
+        player = None
+        if recipe.play is not None:
+            template = ChatTemplate(str(folder / TOKENIZER))
+            player = Player(open_stage(recipe.play), template, seed=recipe.seed)
         return train(job.base, folder / TRAIN_TOKENS, folder / MODEL, recipe, player=player, **options)
     return train_preference(
         job.base,
@@ -130,12 +142,32 @@ def train_here(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> 
     )
 
 
+def replica(runs: Runs, job_id: str) -> int:
+    """Train as one of several processes; the first one records events and the result."""
+    folder, is_first = runs.path(job_id), os.environ["RANK"] == "0"
+
+    def tell(event: JsonObject) -> None:
+        if is_first:
+            runs.add_event(job_id, event)
+
+    try:
+        trained = train_here(runs, runs.load(job_id), tell)
+    except TrajkitError as error:
+        write_text(folder / FAILURE, str(error))
+        raise
+    except (RuntimeError, ValueError, OSError, MemoryError) as error:
+        write_text(folder / FAILURE, (str(error).splitlines() or [type(error).__name__])[0])
+        raise
+    if is_first:
+        write_text(folder / RESULT, trained.model_dump_json())
+    distributed = need("torch", extra="local").distributed
+    if distributed.is_initialized():
+        distributed.destroy_process_group()  # a thread of it that outlives the interpreter aborts the process
+    return 0
+
+
 def _messages(tell: Callable[[JsonObject], None]) -> Callable[[str], None]:
     return lambda message: tell({"kind": "message", "message": message})
-
-
-def _player(recipe: PlayRecipe, folder: Path, seed: int) -> Player:
-    return Player(open_stage(recipe), ChatTemplate(str(folder / TOKENIZER)), seed=seed)
 
 
 def _recipe(job: TuneJob, kind: type[Recipe]) -> Recipe:
@@ -148,23 +180,13 @@ def _cancel(number: int, frame: FrameType | None) -> None:
     raise Cancelled
 
 
-def _ended(runs: Runs, job: TuneJob, status: JobStatus, error: str) -> int:
-    _save(runs, job, status, error=error)
-    return 1
-
-
-def _save(runs: Runs, job: TuneJob, status: JobStatus, **found: object) -> None:
+def _ended(runs: Runs, job: TuneJob, status: JobStatus, **found: object) -> int:
+    """Record the end of a job, and return the exit code of its process."""
     # keep fields that others wrote meanwhile, such as the process
     update = {"status": status, "finished_at": datetime.now(UTC), **found}
     runs.save(runs.load(job.job_id).model_copy(update=update))
     runs.add_event(job.job_id, {"kind": "end", "status": status})
-
-
-def _words(folder: Path, error: BaseException) -> str:
-    if is_out_of_disk(error):
-        return str(out_of_disk(folder, error))
-    text = str(error)
-    return text.splitlines()[0] if text else type(error).__name__
+    return 0 if status == JobStatus.SUCCEEDED else 1
 
 
 if __name__ == "__main__":

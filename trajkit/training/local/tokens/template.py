@@ -69,9 +69,10 @@ def save_tokenizer(base: str, folder: Path, *, tokenizer: str | None, template: 
     if template is not None:
         found.chat_template = _offered(found, template, name)
     if not found.chat_template:
+        fitting = "chatml" if _is_token(found, _START) and _is_token(found, _END) else "plain"
         raise RequestError(
             f"{name} has no chat template to render conversations with",
-            hint=f"--chat-template {_fitting(found)}, or a file with {{% generation %}} around completions",
+            hint=f"--chat-template {fitting}, or a file with {{% generation %}} around completions",
         )
     found.save_pretrained(folder)
     opened = ChatTemplate(str(folder))
@@ -100,10 +101,6 @@ def _offered(tokenizer: Any, template: str, name: str) -> str:
     elif tokenizer.eos_token is None:
         raise RequestError(f"the tokenizer of {name} has no token that ends a text", hint="give a file")
     return OFFERED[template]
-
-
-def _fitting(tokenizer: Any) -> str:
-    return "chatml" if _is_token(tokenizer, _START) and _is_token(tokenizer, _END) else "plain"
 
 
 def _is_token(tokenizer: Any, text: str) -> bool:

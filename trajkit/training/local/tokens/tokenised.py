@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,20 +16,11 @@ from trajkit.errors import DataError, RequestError
 from trajkit.formats.tokens.tokenizer import ChatTemplate
 from trajkit.schema import Model
 from trajkit.training.local.base_model import Sizes
-from trajkit.training.local.tokens.batch import SCHEMA
+from trajkit.training.local.tokens.batch import SCHEMA, TokenRows
 
 _ROWS_PER_BATCH = 512
 _MOST_NAMED = 3
 _SHORTER = "--overlong drop leaves them out, --overlong trim-history removes their oldest turns"
-
-
-class TokenFile(NamedTuple):
-    """Tokenised rows."""
-
-    table: pa.Table
-    """Rows in the form of `SCHEMA`, memory-mapped."""
-    lengths: np.ndarray[Any, np.dtype[np.int64]]
-    """Tokens of each row."""
 
 
 class Limit(NamedTuple):
@@ -65,6 +56,19 @@ class TokenTally(Model):
     """Learned completions for which the chat template renders no token that ends the turn."""
 
 
+class Encoded(NamedTuple):
+    """A row as tokens."""
+
+    values: dict[str, Any]
+    """Its values by column."""
+    lengths: Sequence[int]
+    """Tokens of each of its texts."""
+    n_learned: int
+    """Tokens that are learned."""
+    n_endless: int
+    """Completions for which the chat template renders no token that ends the turn."""
+
+
 def tokenise(
     rows: Path,
     goal: Path,
@@ -73,7 +77,7 @@ def tokenise(
     limit: Limit,
     on_progress: Callable[[int], None] = lambda n_done: None,
 ) -> TokenTally:
-    """Tokenise a file of conversations (`trajkit.formats.weighted`).
+    """Tokenise a file of conversations (`trajkit.formats.trl`).
 
     Args:
         rows: JSON lines.
@@ -87,53 +91,78 @@ def tokenise(
         RequestError: The chat template cannot render a row or does not mark its completions, or the tokenizer
             does not belong to the model.
     """
-    tally = {"n_rows": 0, "n_tokens": 0, "n_learned": 0, "longest": 0, "n_endless": 0}
+
+    def encode(row: dict[str, Any], place: str) -> Encoded:
+        return _encoded(row, place, tokenizer, limit)
+
+    with (
+        replacing(goal) as temporary,
+        pa.OSFile(str(temporary), "wb") as file,
+        pa.ipc.new_file(file, SCHEMA) as writer,
+    ):
+        return write_tokens(rows, writer, SCHEMA, encode, limit, _SHORTER, on_progress)
+
+
+def write_tokens(
+    rows: Path,
+    writer: pa.ipc.RecordBatchFileWriter | pa.ipc.RecordBatchStreamWriter,
+    schema: pa.Schema,
+    encode: Callable[[dict[str, Any], str], Encoded],
+    limit: Limit,
+    ways: str,
+    on_progress: Callable[[int], None],
+) -> TokenTally:
+    """Write the rows of a file of JSON lines as tokens, in batches of bounded size.
+
+    Args:
+        rows: JSON lines.
+        writer: Writes the batches.
+        schema: Their columns.
+        encode: Makes tokens of a row at a place, which errors name.
+        limit: A longer text is an error.
+        ways: Ways to make rows shorter.
+        on_progress: Called with the number of finished rows.
+
+    Raises:
+        DataError: A row is too long.
+    """
+    n_rows = n_tokens = n_learned = n_endless = longest = 0
     too_long: list[str] = []
-    with replacing(goal) as temporary, pa.OSFile(str(temporary), "wb") as file:
-        with pa.ipc.new_file(file, SCHEMA) as writer:
-            for batch in batches(rows):
-                tokens, weights = [], []
-                for number, row in batch:
-                    found = _row(row, number, rows, tokenizer, limit)
-                    if len(found.tokens) > limit.n_tokens:
-                        too_long.append(f"line {number}: {len(found.tokens):,} tokens")
-                    tokens.append(found.tokens)
-                    weights.append(found.weights)
-                    tally["n_rows"] += 1
-                    tally["n_tokens"] += len(found.tokens)
-                    tally["n_endless"] += found.n_endless
-                    tally["n_learned"] += int(np.count_nonzero(found.weights))
-                    tally["longest"] = max(tally["longest"], len(found.tokens))
-                writer.write_batch(pa.record_batch([tokens, weights], schema=SCHEMA))
-                on_progress(tally["n_rows"])
-        if too_long:
-            raise overlong(too_long, limit, _SHORTER)
-    return TokenTally(**tally)
+    with rows.open(encoding="utf-8") as file:
+        while lines := list(islice(file, _ROWS_PER_BATCH)):
+            made = []
+            for line in lines:
+                n_rows += 1
+                found = encode(json.loads(line), f"{rows.name} line {n_rows}")
+                made.append(found.values)
+                most = max(found.lengths)
+                if most > limit.n_tokens:
+                    too_long.append(f"line {n_rows}: {most:,} tokens")
+                n_tokens, longest = n_tokens + sum(found.lengths), max(longest, most)
+                n_learned, n_endless = n_learned + found.n_learned, n_endless + found.n_endless
+            writer.write_batch(pa.RecordBatch.from_pylist(made, schema=schema))
+            on_progress(n_rows)
+    if too_long:
+        raise _overlong(too_long, limit, ways)
+    return TokenTally(
+        n_rows=n_rows, n_tokens=n_tokens, n_learned=n_learned, longest=longest, n_endless=n_endless
+    )
 
 
-def open_tokens(path: Path) -> TokenFile:
+def open_tokens(path: Path) -> TokenRows:
     """Memory-map a file that `tokenise` wrote."""
     with pa.memory_map(str(path)) as source:
-        table = pa.ipc.open_file(source).read_all()
-    column = table.column("input_ids")
-    lengths = [np.diff(chunk.offsets.to_numpy()) for chunk in column.chunks]  # type: ignore[attr-defined]
-    return TokenFile(table, np.concatenate(lengths) if lengths else np.zeros(0, dtype=np.int64))
+        return TokenRows(pa.ipc.open_file(source).read_all())
 
 
-class _Tokens(NamedTuple):
-    tokens: Sequence[int]
-    weights: Any
-    n_endless: int
-
-
-def _row(row: dict[str, Any], number: int, path: Path, tokenizer: ChatTemplate, limit: Limit) -> _Tokens:
+def _encoded(row: dict[str, Any], place: str, tokenizer: ChatTemplate, limit: Limit) -> Encoded:
     try:
         rendered = tokenizer.render(row["messages"], row.get("tools"))
     except RequestError as error:
-        raise RequestError(f"{path.name} line {number}: {error.message}", hint=error.hint) from error
+        raise RequestError(f"{place}: {error.message}", hint=error.hint) from error
     if not rendered.is_sure:
         raise RequestError(
-            f"{path.name} line {number}: the chat template of {tokenizer.name} does not mark completions, and"
+            f"{place}: the chat template of {tokenizer.name} does not mark completions, and"
             " renders them differently once the conversation continues",
             hint="use --unit step, whose rows have one completion, or a --chat-template that marks them",
         )
@@ -148,18 +177,11 @@ def _row(row: dict[str, Any], number: int, path: Path, tokenizer: ChatTemplate, 
         weights[start:end] = weight
     if not weights.any():
         raise DataError(
-            f"{path.name} line {number}: the chat template of {tokenizer.name} gives completions no token",
+            f"{place}: the chat template of {tokenizer.name} gives completions no token",
             hint="mark assistant messages with {% generation %} and {% endgeneration %}",
         )
-    return _Tokens(rendered.tokens, weights, n_endless)
-
-
-def batches(rows: Path) -> Iterator[list[tuple[int, dict[str, Any]]]]:
-    """Yield the rows of a file of JSON lines with their line numbers, in batches of bounded size."""
-    with rows.open(encoding="utf-8") as file:
-        numbered = ((number, json.loads(line)) for number, line in enumerate(file, start=1))
-        while batch := list(islice(numbered, _ROWS_PER_BATCH)):
-            yield batch
+    values = {"input_ids": rendered.tokens, "weights": weights}
+    return Encoded(values, [len(rendered.tokens)], int(np.count_nonzero(weights)), n_endless)
 
 
 def refuse_unknown(tokens: Iterable[int], tokenizer: ChatTemplate, limit: Limit) -> None:
@@ -177,14 +199,8 @@ def refuse_unknown(tokens: Iterable[int], tokenizer: ChatTemplate, limit: Limit)
         )
 
 
-def overlong(found: Sequence[str], limit: Limit, ways: str) -> DataError:
-    """Return the error for rows that are too long.
-
-    Args:
-        found: The places of the rows, with their lengths.
-        limit: The limit of a row.
-        ways: Ways to make rows shorter.
-    """
+def _overlong(found: Sequence[str], limit: Limit, ways: str) -> DataError:
+    """Return the error for rows that are too long."""
     named = "; ".join(found[:_MOST_NAMED])
     more = f"; and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
     rows = f"{len(found):,} {'row is' if len(found) == 1 else 'rows are'}"

@@ -51,6 +51,7 @@ class Connection:
         patience_s: int | None = None,
     ) -> None:
         self.address = address
+        self.shown = address.shown
         self._client = _connect(address, access)
         self._columns: dict[str, set[str]] = {}
         try:
@@ -64,14 +65,13 @@ class Connection:
     def _limit(self, access: Access) -> None:
         """Set the limits and permissions of every query of this connection on the server."""
         memory = access.max_memory_bytes
-        asked = {
-            "max_threads": access.max_threads,
-            "max_memory_usage": memory,
-            "max_execution_time": access.max_seconds,
-        }
-        for name, value in asked.items():
+        for name, value, option in (
+            ("max_threads", access.max_threads, "--max-threads"),
+            ("max_memory_usage", memory, "--max-server-memory"),
+            ("max_execution_time", access.max_seconds, "--timeout"),
+        ):
             if value is not None:
-                self._ask_for(name, str(value), option=_OPTIONS[name])
+                self._ask_for(name, str(value), option=option)
         if memory is not None:
             # sums and sorts go to the server's disk before they meet the limit
             self.prefer("max_bytes_before_external_group_by", str(memory // 2))
@@ -110,11 +110,6 @@ class Connection:
     def _may_set(self, name: str) -> bool:
         setting = self._client.server_settings.get(name)
         return setting is not None and not setting.readonly
-
-    @property
-    def shown(self) -> str:
-        """Where it is, without credentials."""
-        return self.address.shown
 
     def close(self) -> None:
         """Close the connection."""
@@ -189,12 +184,6 @@ class _Watched:
 # https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format: a continuation, and a length of 0
 _END_OF_ARROW = b"\xff\xff\xff\xff\0\0\0\0"
 
-_OPTIONS = {
-    "max_threads": "--max-threads",
-    "max_memory_usage": "--max-server-memory",
-    "max_execution_time": "--timeout",
-}
-
 
 def _connect(address: Address, access: Access) -> Client:
     clickhouse = need("clickhouse_connect", extra="clickhouse")
@@ -239,9 +228,8 @@ _TYPES = {pa.string(): "String", pa.int64(): "Int64"}
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     # by place: an alias that repeats the name of a column would change what the query's own conditions mean
-    columns = [batch.column(number) for number in range(batch.num_columns)]
     return pa.RecordBatch.from_arrays(
-        [_fitted(column, field.type) for column, field in zip(columns, schema, strict=True)],
+        [_fitted(column, field.type) for column, field in zip(batch.columns, schema, strict=True)],
         schema=schema,
     )
 

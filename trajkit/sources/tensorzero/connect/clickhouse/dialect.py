@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from trajkit.errors import ServiceError
 from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
-from trajkit.sources.tensorzero.connect.dialect import Dialect, Stored
+from trajkit.sources.tensorzero.connect.dialect import EVAL_TAGS, Dialect, Sql, Stored
 from trajkit.sources.tensorzero.connect.slot import N_SLOTS, in_clickhouse
 
 _NO_TAGS = {"tags": "CAST(map(), 'Map(String, String)')"}
@@ -67,7 +67,7 @@ class ClickHouse(Dialect):
         "json_datapoint": Stored("JsonInferenceDatapoint"),
     }
     chosen = "SELECT toUUID(episode_id) FROM chosen"
-    has_id_bytes = has_heads = True
+    has_id_bytes = True
     # a call has one inference; an inner join would copy every text
     calls_join = "AS m LEFT SEMI JOIN ({}) AS i ON m.inference_id = i.of_inference"
     # in half the time that `toJSONString` of a map takes
@@ -133,108 +133,48 @@ class ClickHouse(Dialect):
 
     # -- ids -------------------------------------------------------------------------------------------------
 
-    def text(self, column: str) -> str:
-        """An id as it is spelled."""
-        return f"toString({column})"
-
-    def row_id(self, column: str) -> str:
-        """An id as its 16 bytes, the first one first."""
-        return f"reverse(reinterpretAsFixedString(toUInt128({column})))"
-
-    def before(self, ms: int, column: str = "id") -> str:
-        """That an id is from before a time, in milliseconds."""
-        return f"{self.at_ms(column)} < {ms}"
-
-    def at_ms(self, column: str) -> str:
-        """The time in an id, in milliseconds."""
-        return f"toUInt64(bitShiftRight(toUInt128({column}), 80))"
-
-    def slot(self, column: str) -> str:
-        """The slot of an episode's id."""
-        return in_clickhouse(column)
-
-    def bucket(self, column: str, n_buckets: int) -> str:
-        """The bucket of an episode's id."""
-        return f"toUInt16(intDiv(toUInt32({self.slot(column)}) * {n_buckets}, {N_SLOTS}))"
+    text = Sql("toString({})")
+    row_id = Sql("reverse(reinterpretAsFixedString(toUInt128({})))")  # its 16 bytes, the first one first
+    at_ms = Sql("toUInt64(bitShiftRight(toUInt128({}), 80))")
+    slot = Sql(in_clickhouse("{0}"))
+    bucket = Sql(f"toUInt16(intDiv(toUInt32({slot}) * {{1}}, {N_SLOTS}))")
 
     # -- names and tags --------------------------------------------------------------------------------------
 
-    def bind(self, name: str) -> str:
-        """A text that is bound."""
-        return f"{{{name}:String}}"
-
-    def is_in(self, column: str, name: str) -> str:
-        """That a column has one of the texts that are bound as a list."""
-        return f"{column} IN {{{name}:Array(String)}}"
-
-    def each(self, name: str) -> str:
-        """A join with the texts that are bound as a list, each as `key`."""
-        return f"ARRAY JOIN {{{name}:Array(String)}} AS key"
-
-    def tag(self, key: str) -> str:
-        """The value of a tag that is there."""
-        return f"tags[{key}]"
-
-    def has_tag(self, key: str) -> str:
-        """That a row has a tag."""
-        return f"mapContains(tags, {key})"
-
-    def has_any_tag(self, keys: Sequence[str]) -> str:
-        """That a row has one of some tags."""
-        return "(" + " OR ".join(f"mapContains(tags, '{key}')" for key in keys) + ")"
-
-    def tag_is(self, key: str, value: str) -> str:
-        """That a row has a tag with this value."""
-        return f"(mapContains(tags, {key}) AND tags[{key}] = {value})"
-
-    def tag_pairs(self, table: str) -> str:
-        """A query for `key` and `value` of every tag of a table."""
-        return (
-            f"SELECT key, value FROM {self.table(table)}"
-            " ARRAY JOIN mapKeys(tags) AS key, mapValues(tags) AS value"
-        )
+    bind = Sql("{{{}:String}}")
+    is_in = Sql("{} IN {{{}:Array(String)}}")
+    each = Sql("ARRAY JOIN {{{}:Array(String)}} AS key")
+    tag = Sql("tags[{}]")
+    has_tag = Sql("mapContains(tags, {})")
+    has_eval_tag = "(" + " OR ".join(f"mapContains(tags, '{key}')" for key in EVAL_TAGS) + ")"
+    tag_is = Sql("(mapContains(tags, {0}) AND tags[{0}] = {1})")
+    tag_pairs = Sql("SELECT key, value FROM {} ARRAY JOIN mapKeys(tags) AS key, mapValues(tags) AS value")
 
     # -- values ----------------------------------------------------------------------------------------------
 
-    def bit(self, condition: str, number: int) -> str:
-        """A condition as a bit of a whole number of 64."""
-        return f"bitShiftLeft(toUInt64({condition}), {number})"
+    bit = Sql("bitShiftLeft(toUInt64({}), {})")
+    hash = Sql("lower(leftPad(hex({}), 64, '0'))")  # `hex` leaves out the zeros that it begins with
+    matches = Sql("match(raw_request, '{}')")
+    measured = {"float": "toFloat64(toString(value))", "boolean": "toFloat64(value)"}
+    feedback_value = {
+        "float": "toString(value)",
+        "boolean": "if(value, 'true', 'false')",
+        "comment": "toJSONString(value)",
+        "demonstration": "value",
+    }
 
     def tool_list(self, column: str) -> str:
         """A list of tools as the text of one JSON list; null when it is empty."""
         return f"if(empty({column}), NULL, concat('[', arrayStringConcat({column}, ','), ']'))"
 
-    def hash(self, column: str) -> str:
-        """A configuration's hash as TensorZero prints it; `hex` leaves out the zeros that it begins with."""
-        return f"lower(leftPad(hex({column}), 64, '0'))"
-
-    def matches(self, pattern: str) -> str:
-        """That a raw request matches a regular expression."""
-        return f"match(raw_request, '{pattern}')"
-
-    def measured(self, kind: str) -> str:
-        """The value of a metric as a double; a float is the one of its shortest decimal."""
-        return "toFloat64(toString(value))" if kind == "float" else "toFloat64(value)"
-
-    def feedback_value(self, kind: str) -> str:
-        """The value of a piece of feedback as JSON."""
-        return {
-            "float": "toString(value)",
-            "boolean": "if(value, 'true', 'false')",
-            "comment": "toJSONString(value)",
-            "demonstration": "value",
-        }[kind]
-
     # -- looking ---------------------------------------------------------------------------------------------
 
-    def quantiles(self, shares: Sequence[float]) -> str:
-        """The smallest values that these shares do not exceed: ClickHouse's own quantiles are others."""
-        place = "toUInt64(greatest(1, ceil(share * count())))"
-        return f"arrayMap(share -> arrayElement(arraySort(groupArray(value)), {place}), {list(shares)})"
-
-    def single(self, expression: str) -> str:
-        """An expression in single precision."""
-        return f"toFloat32({expression})"
+    # ClickHouse's own quantiles are others
+    quantiles = Sql(
+        "arrayMap(share -> arrayElement(arraySort(groupArray(value)),"
+        " toUInt64(greatest(1, ceil(share * count())))), {})"
+    )
+    single = Sql("toFloat32({})")
 
 
 def uuid_of(column: str) -> str:

@@ -70,16 +70,12 @@ class Connection:
         patience_s: int | None = None,
     ) -> None:
         self.address = address
+        self.shown = address.shown
         self._access = access.model_copy(update={"max_seconds": access.max_seconds or patience_s})
         self._idle: list[tuple[_One, float]] = []
         self._lock = threading.Lock()
         self._columns: dict[str, set[str]] | None = None
         self.query("SELECT 1")  # so that a wrong password shows now
-
-    @property
-    def shown(self) -> str:
-        """Where it is, without credentials."""
-        return self.address.shown
 
     def close(self) -> None:
         """Let go of them."""
@@ -255,12 +251,11 @@ class _One:
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [batch.column(number) for number in range(batch.num_columns)]
     return pa.RecordBatch.from_arrays(
         [
             # an unsigned number comes as the signed one of the same bits
             column if column.type == field.type else column.cast(field.type, safe=field.type != pa.uint64())
-            for column, field in zip(columns, schema, strict=True)
+            for column, field in zip(batch.columns, schema, strict=True)
         ],
         schema=schema,
     )

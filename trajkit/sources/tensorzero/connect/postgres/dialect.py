@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from trajkit.errors import ServiceError
 from trajkit.sources.tensorzero.connect import jsonb
-from trajkit.sources.tensorzero.connect.dialect import Dialect, Stored, Values, least_id
+from trajkit.sources.tensorzero.connect.dialect import EVAL_TAGS, Dialect, Sql, Stored, Values
 from trajkit.sources.tensorzero.connect.postgres.connection import Connection, bound, bound_list
-from trajkit.sources.tensorzero.connect.slot import in_postgres
+from trajkit.sources.tensorzero.connect.slot import N_SLOTS, in_postgres
 from trajkit.store.layout import quoted
 
 # halfway between the largest 32-bit float and what would come after it; and half of the smallest: what is
@@ -156,60 +156,43 @@ class Postgres(Dialect):
 
     # -- ids -------------------------------------------------------------------------------------------------
 
-    def text(self, column: str) -> str:
-        """An id as it is spelled."""
-        return f"{column}::text"
+    text = row_id = Sql("{}::text")
+    at_ms = Sql("('x' || translate(left({}::text, 13), '-', ''))::bit(48)::bigint")  # bits of its text
+    slot = Sql(in_postgres("{0}"))
+    bucket = Sql(f"({slot} * {{1}} / {N_SLOTS})")
 
     def before(self, ms: int, column: str = "id") -> str:
         """That an id is from before a time, in milliseconds."""
-        return f"{column} < '{least_id(ms)}'::uuid"
-
-    def at_ms(self, column: str) -> str:
-        """The time in an id, in milliseconds: the bits of a UUID are read from its text."""
-        return f"('x' || translate(left({column}::text, 13), '-', ''))::bit(48)::bigint"
-
-    def slot(self, column: str) -> str:
-        """The slot of an episode's id."""
-        return in_postgres(column)
+        digits = f"{max(0, min(ms, 2**48 - 1)):012x}"  # of the least UUIDv7 of that time
+        return f"{column} < '{digits[:8]}-{digits[8:]}-0000-0000-000000000000'::uuid"
 
     # -- names and tags --------------------------------------------------------------------------------------
 
-    def bind(self, name: str) -> str:
-        """A text that is bound."""
-        return bound(name)
-
-    def is_in(self, column: str, name: str) -> str:
-        """That a column has one of the texts that are bound as a list."""
-        return f"{column} = ANY({bound_list(name)})"
-
-    def each(self, name: str) -> str:
-        """A join with the texts that are bound as a list, each as `key`."""
-        return f"CROSS JOIN unnest({bound_list(name)}) AS key"
-
-    def tag(self, key: str) -> str:
-        """The value of a tag."""
-        return f"tags->>{key}"
-
-    def has_tag(self, key: str) -> str:
-        """That a row has a tag."""
-        return f"tags ? {key}"
-
-    def has_any_tag(self, keys: Sequence[str]) -> str:
-        """That a row has one of some tags."""
-        return f"tags ?| ARRAY[{', '.join(map(repr, keys))}]"
-
-    def tag_pairs(self, table: str) -> str:
-        """A query for `key` and `value` of every tag of a table."""
-        return (
-            f"SELECT {self.bytewise('t.key')} AS key, {self.bytewise('t.value')} AS value"
-            f" FROM {self.table(table)} CROSS JOIN jsonb_each_text(tags) AS t(key, value)"
-        )
+    bind = Sql(bound("{}"))
+    is_in = Sql(f"{{0}} = ANY({bound_list('{1}')})")
+    each = Sql(f"CROSS JOIN unnest({bound_list('{}')}) AS key")
+    tag = Sql("tags->>{}")
+    has_tag = Sql("tags ? {}")
+    has_eval_tag = f"tags ?| ARRAY[{', '.join(map(repr, EVAL_TAGS))}]"
+    tag_is = Sql("tags->>{} IS NOT DISTINCT FROM {}")
+    tag_pairs = Sql(
+        'SELECT t.key COLLATE "C" AS key, t.value COLLATE "C" AS value'
+        " FROM {} CROSS JOIN jsonb_each_text(tags) AS t(key, value)"
+    )
 
     # -- values ----------------------------------------------------------------------------------------------
 
-    def bit(self, condition: str, number: int) -> str:
-        """A condition as a bit of a whole number of 64."""
-        return f"(({condition})::int::bigint << {number})"
+    bit = Sql("(({})::int::bigint << {})")
+    hash = Sql("lpad(encode({}, 'hex'), 64, '0')")
+    matches = Sql("raw_request ~ '{}'")
+    measured = {"float": NUMBER, "boolean": "value::int::float8"}
+    feedback_value = {
+        "float": NUMBER_TEXT,
+        "boolean": "value::text",
+        "comment": "to_json(value)::text",
+        "demonstration": "value::text",
+    }
+    exact = f"CASE WHEN value <> {NUMBER} THEN value END"
 
     def json(self, column: str) -> str:
         """A column of JSON as text; `stream` spells it as TensorZero does."""
@@ -221,26 +204,6 @@ class Postgres(Dialect):
         items = f"jsonb_array_elements({column}) WITH ORDINALITY x(t, n)"
         return f"CASE WHEN {column} <> '[]' THEN (SELECT jsonb_agg({tool} ORDER BY n) FROM {items})::text END"
 
-    def hash(self, column: str) -> str:
-        """A configuration's hash as TensorZero prints it."""
-        return f"lpad(encode({column}, 'hex'), 64, '0')"
-
-    def matches(self, pattern: str) -> str:
-        """That a raw request matches a regular expression."""
-        return f"raw_request ~ '{pattern}'"
-
-    def measured(self, kind: str) -> str:
-        """The value of a metric as a double; a float is the one of its shortest decimal."""
-        return NUMBER if kind == "float" else "value::int::float8"
-
-    def feedback_value(self, kind: str) -> str:
-        """The value of a piece of feedback as JSON."""
-        return {"float": NUMBER_TEXT, "comment": "to_json(value)::text"}.get(kind, "value::text")
-
-    def exact(self, kind: str) -> str:
-        """What the database holds of a float, where that is a double and another number."""
-        return f"CASE WHEN value <> {NUMBER} THEN value END" if kind == "float" else "NULL"
-
     def latest(self, table: str, keys: str, value: str, condition: str = "true") -> str:
         """A query for the value, as `latest`, of the last row by its id for each of some keys."""
         return (
@@ -250,14 +213,6 @@ class Postgres(Dialect):
 
     # -- looking ---------------------------------------------------------------------------------------------
 
-    def bytewise(self, column: str) -> str:
-        """A text that is sorted as ClickHouse sorts, whatever the database's language."""
-        return f'{column} COLLATE "C"'
-
-    def quantiles(self, shares: Sequence[float]) -> str:
-        """An aggregate over `value`: a list of the smallest values that these shares do not exceed."""
-        return f"percentile_disc(ARRAY{list(shares)}) WITHIN GROUP (ORDER BY value)"
-
-    def single(self, expression: str) -> str:
-        """An expression in single precision."""
-        return f"CAST({expression} AS real)"
+    bytewise = Sql('{} COLLATE "C"')  # as ClickHouse sorts, whatever the database's language
+    quantiles = Sql("percentile_disc(ARRAY{}) WITHIN GROUP (ORDER BY value)")
+    single = Sql("CAST({} AS real)")

@@ -12,11 +12,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
+from trajkit.sources.tensorzero.connect.tables import pc
 from trajkit.sources.tensorzero.export.spool import Group
-
-pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
 _COMMA, _END = ord(","), ord("]")
 

@@ -11,19 +11,17 @@ from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute
 
 from trajkit.errors import ServiceError
 from trajkit.sources.tensorzero.connect import tables
 from trajkit.sources.tensorzero.connect.clickhouse.heads import Heads
 from trajkit.sources.tensorzero.connect.slot import slots_of
+from trajkit.sources.tensorzero.connect.tables import pc
 from trajkit.sources.tensorzero.export.spool import Group, Spool
 from trajkit.sources.tensorzero.export.texts.heads import OF_CALL, OF_INPUT, AsText, Wanted, ids_of, wanted
 from trajkit.sources.tensorzero.export.texts.late import described_again
 from trajkit.sources.tensorzero.export.texts.observed import OBSERVATION, Observing
 from trajkit.sources.tensorzero.export.unreadable import Unreadable
-
-pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
 _SLICE_ROWS = 256
 """Rows whose texts are replaced at a time."""
@@ -161,8 +159,8 @@ def _replaced(
             _refuse_gone(batch.filter(pc.and_(is_wanted, pc.is_null(place))))
             for name, column in texts.items():
                 taken = column.take(place).cast(pa.string())
-                batch = _set(batch, name, pc.if_else(is_wanted, taken, batch.column(name)))
-            batch = _set(batch, text.flag, pc.and_not(batch.column(text.flag), is_wanted))
+                batch = tables.with_column(batch, name, pc.if_else(is_wanted, taken, batch.column(name)))
+            batch = tables.with_column(batch, text.flag, pc.and_not(batch.column(text.flag), is_wanted))
             yield described_again(batch) if text is _PROMPT else batch
 
 
@@ -172,8 +170,3 @@ def _refuse_gone(rows: pa.RecordBatch) -> None:
             f"inference {rows.column('inference_id')[0]} was there and is gone, or its model call is",
             hint="the database was changed while it was read: run the export again",
         )
-
-
-def _set(batch: pa.RecordBatch, name: str, column: Any) -> pa.RecordBatch:
-    place = batch.schema.get_field_index(name)
-    return batch.set_column(place, batch.schema.field(place), column)

@@ -14,16 +14,14 @@ from typing import Any, NamedTuple, cast
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute
 
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.connect import tables
 from trajkit.sources.tensorzero.connect.clickhouse.heads import Heads
 from trajkit.sources.tensorzero.connect.streams import load
+from trajkit.sources.tensorzero.connect.tables import pc
 from trajkit.sources.tensorzero.export.read_sql import read_sql
 from trajkit.sources.tensorzero.export.texts.late import input_prefixes
-
-pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
 LONG_BYTES = 8_000
 """Bytes of text per step from which it is worth asking how long the prompts are."""

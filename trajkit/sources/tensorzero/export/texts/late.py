@@ -1,7 +1,7 @@
 """Build the widest texts of a step, prompts and inputs, from the database's rows without DuckDB.
 
-A prompt of plain text already has the store's JSON except for its system message. All other prompts go
-through the SQL macros.
+A prompt of plain text already has the store's JSON except for its system message. One pattern describes such
+a prompt completely, so that a match need not be parsed. All other prompts go through the SQL macros.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 from numpy.typing import NDArray
 
+from trajkit.sources.tensorzero.connect.tables import pc, with_column
 from trajkit.sources.tensorzero.export.spool import Group
-from trajkit.sources.tensorzero.export.texts.plain import plain_of
 from trajkit.sources.tensorzero.export.texts.selected import Texts, as_array
-from trajkit.store.writing.rows import Late
-
-pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
+from trajkit.store.writing.part import Late
 
 BUCKET, INPUT_ROW, CALL_ROW, SENT_ROW = "bucket", "input_row", "call_row", "sent_row"
 """Columns of `step_row`: its bucket; the row of its inference; that of its prompt, where that is plain and
@@ -45,6 +42,20 @@ _ABSENT = (
 )
 """Columns of a step that TensorZero does not record."""
 
+# An escape that trajkit spells in another way (`\u`, `\/`) is not plain.
+_TEXT = r'"(?:[^"\\\x00-\x1f]|\\["\\bfnrt])*"'
+_BLOCK = r'\{"type":"text","text":' + _TEXT + r"\}"
+
+
+def _message(roles: str) -> str:
+    return rf'\{{"role":"(?:{roles})","content":\[{_BLOCK}(?:,{_BLOCK})*\]\}}'
+
+
+_FIRST, _NEXT = _message("user|assistant|system"), _message("user|assistant")
+_ONE = rf"\A\[{_FIRST}\]\z"
+_SEVERAL = rf"\A\[{_FIRST}(?:,{_NEXT})+\]\z"
+"""Lists of one message, and of several, with text blocks and nothing else."""
+
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")  # without a short escape
 
 
@@ -67,25 +78,29 @@ _SAID_BY_OTHERS = ("is_rendered", "unknown_because", "is_headless")
 def described(calls: pa.RecordBatch) -> pa.RecordBatch:
     """Model calls with the columns of `DESCRIBED`."""
     messages = calls.column("input_messages")
-    has_messages, plain = pc.greater(pc.binary_length(messages), 0), plain_of(messages)
+    has_messages, is_one = pc.greater(pc.binary_length(messages), 0), _matches(messages, _ONE)
+    is_plain = is_one if pc.all(is_one).as_py() else pc.or_(is_one, _matches(messages, _SEVERAL))
     if "head_bytes" in calls.schema.names:
         is_headless = pc.is_valid(calls.column("head_bytes"))
     else:
         is_headless = pa.repeat(False, calls.num_rows)
     # only SQL can count the messages of a prompt that is not plain text
-    may_go_on = pc.or_(pc.and_not(has_messages, plain.is_one), is_headless)
-    found = [pc.fill_null(flags, False) for flags in (has_messages, plain.is_plain, may_go_on)]
+    may_go_on = pc.or_(pc.and_not(has_messages, is_one), is_headless)
+    found = [pc.fill_null(flags, False) for flags in (has_messages, is_plain, may_go_on)]
     sent = [pa.repeat(False, calls.num_rows), pa.nulls(calls.num_rows, pa.string())]  # none is rendered yet
     columns = [*calls.columns, *found, *sent, is_headless]
     return pa.RecordBatch.from_arrays(columns, names=[*calls.schema.names, *DESCRIBED.names])
+
+
+def _matches(texts: pa.Array[Any], pattern: str) -> Any:
+    return pc.fill_null(pc.match_substring_regex(texts, pattern), False)
 
 
 def described_again(calls: pa.RecordBatch) -> pa.RecordBatch:
     """Described model calls whose prompts were changed."""
     made = described(undescribed(calls))
     for name in _SAID_BY_OTHERS:
-        place = made.schema.get_field_index(name)
-        made = made.set_column(place, made.schema.field(place), calls.column(name))
+        made = with_column(made, name, calls.column(name))
     return made
 
 

@@ -11,17 +11,15 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from trajkit.errors import QueryError
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.connect import tables
+from trajkit.sources.tensorzero.connect.tables import pc
 from trajkit.sources.tensorzero.export.read_sql import read_sql
 from trajkit.sources.tensorzero.export.spool import row_numbers
 from trajkit.sources.tensorzero.export.unreadable import Unreadable
 from trajkit.store.engine import literal, parsed
-
-pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
 OBSERVATION = pa.field("observation", pa.string())
 """The observation before an inference: text, null where the input has none."""

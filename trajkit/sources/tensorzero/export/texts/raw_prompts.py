@@ -11,17 +11,14 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute
 
 from trajkit.formats.chat.message import learn_names, message_of
 from trajkit.schema import Message, message
 from trajkit.sources.tensorzero.connect.database import TensorZero
-from trajkit.sources.tensorzero.connect.tables import texts_of
+from trajkit.sources.tensorzero.connect.tables import pc, texts_of, with_column
 from trajkit.sources.tensorzero.export.spool import Group, Spool
 from trajkit.sources.tensorzero.export.texts.late import described, undescribed
 from trajkit.store.arrow import json_text, message_value
-
-pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
 
 class WithoutPrompt:
@@ -88,6 +85,4 @@ def _text(messages: list[Message]) -> str:
 def _filled(batch: pa.RecordBatch, prompts: dict[str, str]) -> pa.RecordBatch:
     found = [prompts.get(row_id) for row_id in texts_of(batch.column("model_inference_id"))]
     column = pc.coalesce(pa.array(found, pa.string()), batch.column("input_messages"))
-    place = batch.schema.get_field_index("input_messages")
-    whole = batch.set_column(place, batch.schema.field(place), column)
-    return described(undescribed(whole))
+    return described(undescribed(with_column(batch, "input_messages", column)))
