@@ -90,6 +90,7 @@ def test_bash_completes_commands_options_and_values(folder: Path) -> None:
         ("trajkit stats sample:babyai --score", "epi", "episode_return"),
         ("trajkit dpo local --train", "stores/p", "stores/pairs"),
         ("trajkit jobs show", "", "first"),
+        ("trajkit show", "sample:", "sample:babyai"),
         ("trajkit run", "babyai_local_", "babyai_local_sft"),
         ("trajkit convert --to", "trl-p", "trl-prompt-completion trl-preference"),
     ],
@@ -111,7 +112,9 @@ def answered(shell: str, line: str, word: str, folder: Path) -> list[str]:
     """What a shell is answered."""
     words = str(len(line.split())) if shell == "zsh" else word
     asked = {ASKED: f"{shell}_complete", "COMP_WORDS": f"{line} {word}", "COMP_CWORD": words}
-    return warm.trajkit([], folder, {**os.environ, **asked}).stdout.splitlines()
+    done = warm.trajkit([], folder, {**os.environ, **asked})
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
 
 
 def timed(command: list[str], folder: Path, **environment: str) -> float:

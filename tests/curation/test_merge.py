@@ -263,3 +263,12 @@ def test_the_command_prints_what_was_merged(
     assert run_command(["merge", str(one), str(other), "-o", "merged"]) == 1
     assert "exists already" in capsys.readouterr().err
     assert run_command(["merge", str(one)]) == 2
+
+
+@pytest.mark.full
+def test_of_three_copies_one_stays(attempt: Any, write: Write, tmp_path: Path) -> None:
+    stores = [write([attempt("a", score=score)]) for score in (0.1, 0.2, 0.1)]
+    merged = merge(stores, tmp_path / "merged", prefer="first")
+    assert left(merged.entry) == {OTHER: (2, 4)}
+    (found,) = open_dataset(tmp_path / "merged")
+    assert found.metrics == {"episode_return": 0.1}

@@ -94,6 +94,7 @@ def test_each_value_is_compared(six: list[Episode], write: Write) -> None:
         {"truncated": True},
     ]
     odd = [with_step(one, 0, **values) for one, values in zip(six, steps, strict=False)]
+    odd[2] = with_step(odd[2], 1, reward=5e-324)
     odd.append(six[4].model_copy(update={"initial_state_hash": "zero", "total_reward": 0.25}))
     odd.append(six[5].model_copy(update={"metrics": {"episode_return": 0.25}}))
     found = replay(write(odd)).replay
@@ -104,12 +105,14 @@ def test_each_value_is_compared(six: list[Episode], write: Write) -> None:
         (0, 0, "observation", '"a wall"'),
         (1, 0, "action_valid", "False"),
         (2, 0, "reward", "-0.0"),
+        (2, 1, "reward", "5e-324"),
         (3, 0, "truncated", "True"),
         (4, None, "initial_state_hash", '"zero"'),
         (4, None, "total_reward", "0.25"),
         (5, None, "episode_return", "0.25"),
     }
-    assert found.n_differences == 7
+    assert (found.n_verified, found.n_different, found.n_differences) == (0, 6, 8)
+    assert found.n_steps_verified == sum(len(one.steps) for one in six) - 5
 
 
 def test_another_action_is_another_episode(six: list[Episode], write: Write) -> None:

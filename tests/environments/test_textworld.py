@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +127,35 @@ def test_a_seed_that_the_game_would_not_take_or_would_make_up_is_refused(seed: A
         world.reset(seed)
 
 
+@pytest.mark.full
+def test_another_fold_is_another_world_of_the_same_seed() -> None:
+    starts = []
+    for task in ("coin", "coin-dev", "coin-test"):
+        world = make("textworld", task)
+        starts.append(world.reset(7).initial_state_hash)
+        world.close()
+    assert len(set(starts)) == 3
+
+
+@pytest.mark.full
+def test_what_the_games_path_has_that_does_nothing_is_left_out() -> None:
+    """In `cookingworld` it now and then opens what is open."""
+    world, n_left_out = TextWorld("cookingworld"), 0
+    try:
+        for seed in range(4, 7):
+            world.reset(seed)
+            result = world.step(world.expert_action())
+            while not (result.terminated or result.truncated):
+                assert result.action_valid
+                result = world.step(world.expert_action())
+            assert world.statistics()["success"] == 1.0
+            assert world._path is not None
+            n_left_out += len(world._path) - len(world._done)
+    finally:
+        world.close()
+    assert n_left_out > 0
+
+
 def test_an_expert_that_was_not_heard_says_so(world: TextWorld) -> None:
     world.reset(0)
     assert world.expert_action() == "look around"
@@ -148,6 +179,34 @@ def test_an_expert_that_was_not_heard_says_so(world: TextWorld) -> None:
 def test_what_there_is_not_is_said(task: str, settings: dict[str, str], words: str) -> None:
     with pytest.raises(RequestError, match=words):
         environment_info("textworld", settings).make(task)
+
+
+@pytest.mark.full
+def test_worlds_side_by_side_in_threads_do_not_touch_each_other() -> None:
+    """`sorting` keeps static state: in one Java process two of them spoil each other."""
+
+    def play(seed: int) -> list[Any]:
+        world, chance = make("textworld", "sorting"), random.Random(seed)
+        try:
+            said: list[Any] = [world.reset(seed)]
+            for _ in range(15):
+                said.append(world.step(chance.choice(world.legal_actions())))
+                if said[-1].terminated:
+                    break
+            return said
+        finally:
+            world.close()
+
+    alone = [play(seed) for seed in range(4)]
+    together: dict[int, list[Any]] = {}
+    threads = [
+        threading.Thread(target=lambda seed=seed: together.update({seed: play(seed)})) for seed in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [together[seed] for seed in range(4)] == alone
 
 
 def test_a_world_of_before_a_fork_is_refused_after_it(world: TextWorld) -> None:
@@ -258,6 +317,34 @@ def test_an_environment_that_nobody_closed_ends_without_a_word() -> None:
         [sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, timeout=60
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+@pytest.mark.full
+def test_a_rollout_of_the_expert_keeps_what_was_legal_and_does_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["rollout", "textworld", "--game", "cookingworld", "--policy", "expert", "--seeds", "0:4"]
+    with pytest.raises(SystemExit) as leaving:
+        main([*command, "-o", "store"])
+    assert not leaving.value.code
+    episodes = list(open_dataset(tmp_path / "store"))
+    assert [episode.outcome for episode in episodes] == ["success"] * 4
+    steps = [step for episode in episodes for step in episode.steps]
+    assert all(step.legal_actions for step in steps)
+    assert all(step.action_valid and step.action_executed in (step.legal_actions or ()) for step in steps)
+    assert sum(step.reward or 0.0 for step in episodes[0].steps) == pytest.approx(1.0)
+    for episode in episodes:  # what a model would have seen: the task, what came before, what may be done
+        for step, prompt in zip(episode.steps, episode.prompts(), strict=True):
+            assert prompt is not None
+            system, user = (message.text for message in prompt)
+            assert "Your mission: You are hungry!" in system
+            assert ("History:\n" in user) == (step.step_index > 0)
+            assert user.count("\nAction: ") == min(step.step_index, 8)
+            assert f"Observation:\n{step.observation}" in user
+            assert all(f"- {action}\n" in user for action in step.legal_actions or ())
+            assert step.completion is not None
+            assert json.loads(step.completion.text) == {"action": step.action_executed}
 
 
 def test_what_an_expert_did_is_a_dataset_of_transitions_and_cut_off_ones_are_marked(

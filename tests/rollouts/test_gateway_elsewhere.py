@@ -132,3 +132,30 @@ def test_a_gateway_that_dies_in_the_middle_of_many_requests_and_comes_back_loses
     assert {len(one.steps) for one in played} == {3}
     assert sum(n_lost.values()) > 0
     assert set(n_lost) <= {FaultKind.CONNECTION, FaultKind.UNREADABLE, FaultKind.SERVER}
+
+
+@pytest.mark.full
+def test_a_gateway_that_dies_and_stays_away_ends_the_run_and_the_same_command_goes_on(
+    elsewhere, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr("trajkit.rollouts.running.calling.OUTAGE_S", 0.5)
+    gateway = elsewhere(answer_s=0.02)
+
+    def fail() -> None:
+        while gateway.n["inference"] < 22:
+            time.sleep(0.005)
+        gateway.die()
+
+    failing = threading.Thread(target=fail)
+    failing.start()
+    command = [*ARGUMENTS, "--seeds", "300:332", "--max-steps", "2", "--concurrency", "8", "--retries", "1"]
+    assert run_command(command) == 4
+    failing.join()
+    first = capsys.readouterr()
+    assert "episodes in a row ended by connection" in first.err
+    gateway.start()
+    assert run_command(command) == 0
+    said = capsys.readouterr().err
+    assert "done before" in said
+    assert "every row of 32 episodes is in the database" in said
+    assert "could not be marked" not in said

@@ -1,3 +1,5 @@
+import multiprocessing
+import subprocess
 import sys
 from pathlib import Path
 
@@ -138,3 +140,35 @@ def test_the_episodes_of_a_shard_are_told_apart_in_a_journal_of_a_billion():
         assert journal.is_done(Job("a", "goto", 999_999_999))
         assert not journal.is_done(Job("a", "goto", 999_999_998))
         assert sys.getsizeof(journal._done._bits) < 1000
+
+
+@pytest.mark.full
+def test_a_second_process_is_refused_with_the_name_of_the_first(folder):
+    script = (
+        "import sys\n"
+        "from trajkit.errors import RolloutError\n"
+        "from trajkit.rollouts.records.journal import open_journal\n"
+        "from trajkit.rollouts.plan import Plan\n"
+        "plan = Plan(env_id='babyai', tasks=('goto',), variants=('a',), seeds='0:4')\n"
+        "try:\n"
+        f"    with open_journal(plan, {ARGUMENTS!r}):\n"
+        "        print('mine')\n"
+        "except RolloutError as error:\n"
+        "    print(error)\n"
+    )
+
+    def other():
+        return subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=folder,
+            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        ).stdout
+
+    with open_journal(plan(), ARGUMENTS):
+        said = other()
+    assert said.startswith(f"process {multiprocessing.current_process().pid} already plays this run")
+    assert "--shard I/N" in said
+    assert other() == "mine\n"

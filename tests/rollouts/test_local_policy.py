@@ -243,3 +243,17 @@ def test_other_weights_under_the_same_name_are_another_run(tmp_path: Path) -> No
     weights = next(Path("mine").glob("*.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
     assert prepare(options(model="mine")).arguments != before
+
+
+@pytest.mark.full
+def test_what_was_played_before_is_not_played_again() -> None:
+    whole = walks(played(options()))
+    half = options(store=None, new_run=True, run_seed=0, max_calls=9, concurrency=2)
+    with open_run(prepare(half)) as run:
+        run.play(on_played=lambda one: None)
+        assert run.reached is not None
+        assert 0 < run.n_left < 3
+    rest = options(store=Path("rest"), new_run=False)
+    with open_run(prepare(rest)) as run:
+        assert run.n_before > 0
+    assert walks(played(rest)) == whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import warm
+from tests.matrix import daily
 from trajkit.errors import RolloutError, ServiceError, StoreError
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty
 from trajkit.rollouts.options import Options
@@ -21,6 +23,7 @@ from trajkit.rollouts.policies import Expert
 from trajkit.rollouts.records.journal import KILLED, find_journal
 from trajkit.rollouts.records.record import Played
 from trajkit.rollouts.session import Session, open_run, prepare, run
+from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.export import export
@@ -293,3 +296,46 @@ def test_a_long_journal_is_read_in_little_memory(folder: Path) -> None:
     tracemalloc.stop()
     assert (read.n_done, n_scores) == (5_000, 5_000)
     assert peak < 200_000  # the file has 20 MB
+
+
+def what(episode: Episode) -> object:
+    """What was played, without ids and times."""
+    steps = [(step.observation, step.action, step.action_valid, step.reward) for step in episode.steps]
+    return (episode.origin or {})["policy"], episode.task, episode.seed, episode.metrics, steps
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("n_kills", daily((2, 8, 20), 1))
+def test_a_run_killed_again_and_again_comes_to_what_an_undisturbed_one_comes_to(
+    folder: Path, n_kills: int
+) -> None:
+    (folder / "killed").mkdir()
+    script = Path(__file__).with_name("killed.py")
+    arguments = [str(folder / "killed"), "7", str(n_kills)]
+    done = warm.trajkit(arguments, script.parent, dict(os.environ), module="killed")
+    *kills, last = map(json.loads, done.stdout.splitlines())
+    assert [one["ended"] for one in kills] == [-signal.SIGKILL] * n_kills, done.stderr
+    assert last["ended"] == 0, done.stderr
+    sys.path.insert(0, str(script.parent))
+    try:
+        from killed import OPTIONS
+    finally:
+        sys.path.pop(0)
+    run(prepare(OPTIONS), on_played=lambda played: None)
+    undisturbed = list(open_dataset(folder / "store"))
+    survived = list(open_dataset(folder / "killed" / "store"))
+    assert len(undisturbed) == 48
+    assert sorted(map(what, survived), key=repr) == sorted(map(what, undisturbed), key=repr)
+    assert len({episode.episode_id for episode in survived}) == 48
+    os.chdir(folder / "killed")
+    made = prepare(OPTIONS)
+    journal = find_journal(made.plan, made.arguments)
+    assert journal.n_done == 48
+    # a kill may fall before the first episode, and hit up to four
+    assert journal.abandoned[KILLED] >= 0.75 * n_kills
+    assert not {episode.episode_id for episode in survived} & set(journal.unmarked)
+    (entry,) = open_store(folder / "killed" / "store").manifest.lineage
+    assert [(left.reason, left.n_episodes) for left in entry.left] == [
+        ("abandoned: killed", journal.abandoned[KILLED])
+    ]
+    assert entry.n_episodes_in == 48 + journal.abandoned[KILLED]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from trajkit.errors import ConfigError, RequestError, ServiceError, StoreError
 from trajkit.rollouts.faults import FaultKind
 from trajkit.rollouts.options import Options
 from trajkit.rollouts.records.record import Played, to_episode
-from trajkit.rollouts.session import Session, prepare, run
+from trajkit.rollouts.session import Session, open_run, prepare, run
 from trajkit.schema import Outcome, message
 from trajkit.sources.tensorzero.export.prompts import Sent
 from trajkit.store.reader import open_store
@@ -344,3 +345,35 @@ def test_scripted_policies_need_no_gateway_and_write_a_store(tmp_path, monkeypat
         ("episode_return", "max"),
         ("progression", None),
     ]
+
+
+@pytest.mark.full
+def test_a_model_that_asks_for_fewer_requests_gets_fewer_and_then_as_many_as_before(failing, in_stack_folder):
+    """Every eighth answer is a 429; the gateway reports it as a 500 with the provider's words."""
+    session = prepare(
+        Options(
+            env_id="babyai",
+            tasks=("goto",),
+            variants=("history",),
+            seeds="0:8",
+            max_steps=4,
+            concurrency=8,
+            retries=9,
+            config_file=failing("429", every=8),
+        )
+    )
+    played: list[Played] = []
+    with open_run(session) as opened:
+        opened.play(on_played=played.append)
+    assert [one.fault for one in played] == [None] * 8
+    assert set(opened.caller.faults) == {FaultKind.RATE_LIMIT}
+    assert opened.caller.throttle.lowest <= 4
+    assert opened.caller.throttle.limit > opened.caller.throttle.lowest
+
+
+@pytest.mark.full
+def test_a_model_that_never_answers_is_a_timeout(failing, play_options):
+    began = time.monotonic()
+    (one,) = play_options(config_file=failing("hang"), seeds="0:1", retries=1, timeout_s=0.5)
+    assert (one.outcome, one.fault) == (Outcome.ERROR, (FaultKind.TIMEOUT, "no answer in 0.5 s", False, None))
+    assert time.monotonic() - began < 60

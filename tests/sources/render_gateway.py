@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import tensorzero
+import pytest
 
 from tests.rollouts import loopback
+
+tensorzero = pytest.importorskip("tensorzero", reason="pip install 'trajkit[tensorzero]'")
 
 _CONFIG = """\
 [gateway]

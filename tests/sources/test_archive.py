@@ -179,9 +179,11 @@ def test_what_the_database_has_lost_stays_in_the_archive(
     # a whole day, and one row of another
     for step in (*steps[:2], steps[2]):
         client.command(f"DELETE FROM JsonInference WHERE id = '{step}'")
+    before = files(folder)
     for _ in range(2):
         assert new(bring(folder)) == {}
         assert ids(folder, "json_inference") == sorted(steps)
+    assert files(folder) == before
     found = compare(folder)
     assert found.is_complete
     assert {day.day: day.n_gone for day in found.days if day.table == "json_inference"} == {

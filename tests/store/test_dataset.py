@@ -238,3 +238,8 @@ def test_a_part_that_goes_away_while_rows_are_read_is_an_error_of_the_store(ten:
         part.unlink()
     with pytest.raises(StoreError, match="could not be read"):
         rows.read_all()
+
+
+def test_saving_over_something_is_refused(ten: Store) -> None:
+    with pytest.raises(StoreError, match="exists already"):
+        Dataset(ten).save(ten.path)

@@ -65,7 +65,7 @@ def restore() -> None:
     global _n_needed
     with _lock:
         _n_needed -= 1
-        if not _n_needed:
+        if not _n_needed and sys.stdout is _switch:  # else other code has put its own stream there
             sys.stdout = _switch.stdout
 
 

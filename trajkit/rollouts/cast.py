@@ -130,9 +130,9 @@ class Cast:
     def _local_policies(self) -> dict[str, Policy]:
         from trajkit.rollouts.local.policy import LocalPolicy
 
-        models = self._local_models()
+        models, rule = self._local_models(), self._rule
         return {
-            player.name: LocalPolicy(player, models, self._plan, self._caller, rule=self._rule)
+            player.name: LocalPolicy(player, models, self._plan, self._caller, rule=rule)
             for player in self._session.players
         }
 

@@ -11,8 +11,8 @@ which it is only context, or null) and `fate` (every episode, with the reason it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import duckdb
 
@@ -20,8 +20,10 @@ from trajkit.errors import NothingMatched, QueryError
 from trajkit.schema import FeedbackKind, Left, Metric, MetricLevel
 from trajkit.sources.question import NO_QUESTION, Question, answer, cut, metric_ranges, range_of
 from trajkit.sources.request import ExportRequest, MetricCondition, Targets
-from trajkit.sources.tensorzero.export.config import ConfiguredMetric
 from trajkit.store.engine import literal
+
+if TYPE_CHECKING:
+    from trajkit.sources.tensorzero.export.config import ConfiguredMetric
 
 OWN_FUNCTIONS = "NOT starts_with(function_name, 'tensorzero::')"
 """TensorZero's own functions (judges, defaults) are never learned from."""
@@ -49,7 +51,7 @@ PURPOSE = """
 """What the steps of an episode, as a group of `step_index_of`, say it was played for."""
 
 
-KnownMetric = Metric | ConfiguredMetric
+KnownMetric: TypeAlias = "Metric | ConfiguredMetric"
 """What a source knows about a metric."""
 
 
@@ -58,20 +60,6 @@ class LeveledCondition(NamedTuple):
 
     condition: MetricCondition
     level: MetricLevel
-
-
-def refuse_unknown(what: str, asked: Iterable[str], known: Collection[str], where: str) -> None:
-    """Raise unless all functions, variants or metrics that are asked for are known.
-
-    Raises:
-        QueryError: One is not; the hint lists those that are.
-    """
-    for name in asked:
-        if name not in known:
-            raise QueryError(
-                f"no {what} {name!r} in this {where}",
-                hint=f"known: {', '.join(sorted(known)) or 'none'}",
-            )
 
 
 def settle(condition: MetricCondition, metric: KnownMetric) -> MetricCondition:

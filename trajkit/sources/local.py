@@ -18,10 +18,9 @@ from trajkit.sources.choose import (
     left_by_reason,
     list_steps,
     nothing_matched,
-    refuse_unknown,
 )
 from trajkit.sources.question import NO_QUESTION, Question, read_question
-from trajkit.sources.request import ExportRequest, Tally, lineage_entry
+from trajkit.sources.request import ExportRequest, Tally, lineage_entry, refuse_unknown
 from trajkit.store.conditions.nameable import column_name
 from trajkit.store.conditions.names import names_of
 from trajkit.store.engine import connect, literal, scan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -265,3 +266,17 @@ def parse_shard(text: str) -> Shard:
     if not (slash and number.isdecimal() and n.isdecimal() and 1 <= int(number) <= int(n)):
         raise QueryError(f"--shard {text!r} is not a shard", hint="write I/N, I from 1 to N, such as 3/16")
     return Shard(number=int(number), n=int(n))
+
+
+def refuse_unknown(what: str, asked: Iterable[str], known: Collection[str], where: str) -> None:
+    """Raise unless all functions, variants or metrics that are asked for are known.
+
+    Raises:
+        QueryError: One is not; the hint lists those that are.
+    """
+    for name in asked:
+        if name not in known:
+            raise QueryError(
+                f"no {what} {name!r} in this {where}",
+                hint=f"known: {', '.join(sorted(known)) or 'none'}",
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -554,3 +555,51 @@ def test_many_threads_with_streams_lose_nothing(client, server, wire, store, epi
     for episode in found:
         assert [step.messages[0].text for step in episode.steps] == [f"{episode.task}.{n}" for n in range(4)]
         assert [step.reward for step in episode.steps] == [None, 1.0, None, 3.0]
+
+
+@pytest.mark.full
+def test_a_recorder_for_each_day_keeps_an_episode_that_runs_past_midnight(client, server, wire, store):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    yesterday = trajkit.Recorder(client, store=store.with_name("2026-11-24"))
+    with yesterday.episode(task="late") as late:
+        yesterday.client.chat.completions.create(**ASK)
+        today = trajkit.Recorder(client, store=store.with_name("2026-11-25"))
+        with today.episode(task="early"):
+            today.client.chat.completions.create(**ASK)
+        yesterday.client.chat.completions.create(**ASK)
+    late.metric("solved", True)  # hours later
+    yesterday.close()
+    today.client.chat.completions.create(**ASK)
+    today.close()
+    found = {
+        name: sorted(
+            (episode.task or "outside", episode.n_steps, episode.metrics)
+            for episode in trajkit.open_dataset(store.with_name(name))
+        )
+        for name in ("2026-11-24", "2026-11-25")
+    }
+    assert found == {
+        "2026-11-24": [("late", 2, {"solved": True})],
+        "2026-11-25": [("early", 1, {}), ("outside", 1, {})],
+    }
+
+
+@pytest.mark.full
+def test_processes_of_their_own_record_at_once(server, wire, tmp_path):
+    """As under pytest-xdist: each worker has a store of its own."""
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    context = multiprocessing.get_context("spawn")
+    workers = [
+        context.Process(target=_record, args=(server.url, tmp_path / f"gw{number}")) for number in range(2)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    for number in range(2):
+        assert trajkit.open_dataset(tmp_path / f"gw{number}").n_steps == 1
+
+
+def _record(url: str, store: Path) -> None:
+    with OpenAI(base_url=url, api_key="unused") as client, trajkit.Recorder(client, store=store) as recorder:
+        recorder.client.chat.completions.create(**ASK)

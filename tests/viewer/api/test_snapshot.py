@@ -16,7 +16,7 @@ from trajkit.commands.view import view
 from trajkit.errors import NothingMatched, QueryError, RequestError, StoreError
 from trajkit.store.writer import write_episodes
 from trajkit.viewer import snapshot
-from trajkit.viewer.snapshot import one_page
+from trajkit.viewer.snapshot import bundle, one_page
 
 
 def _data(path: Path) -> Any:
@@ -134,3 +134,15 @@ def test_files_that_cannot_be_one_page_are_refused(name: str, text: str, said: s
     one_page(FILES, "{}")
     with pytest.raises(ValueError, match=said):
         one_page({**FILES, name: text}, "{}")
+
+
+def test_modules_become_one_script_in_the_order_in_which_they_are_needed() -> None:
+    script = bundle(FILES, "main.js")
+    assert [line for line in script.splitlines() if line.startswith("const module_")] == [
+        "const module_y_js = (() => {",
+        "const module_x_js = (() => {",
+        "const module_main_js = (() => {",
+    ]
+    assert "const { one: two, three } = module_x_js;" in script
+    assert "return { one, three };" in script
+    assert not re.search(r"^(import|export)\b", script, re.MULTILINE)

@@ -57,9 +57,8 @@ def import_files(
         ServiceError: A server at a URL cannot be reached, or refuses.
         StoreError: `goal` exists or cannot be written.
     """
+    _check(wish)
     refuse_existing(goal)
-    if wish.success is not None:
-        parse_success(wish.success)  # what is wrong with it is said before something is fetched
     path = shown_place(str(place))
     with local_copy(str(place)) as here:
         intake = Intake(format_of(here, wish), wish)
@@ -108,6 +107,7 @@ def read_shards(place: str, wish: Wish, division: Division) -> tuple[Intake, lis
     """
     if is_address(place):
         raise RequestError(f"{shown_place(place)} is imported in one piece", hint="leave --on out")
+    _check(wish)
     name = format_of(place, wish)
     known = wish.model_copy(update={"format": name})
     tasks = [(place, division.folder, known, share) for share in shares(place, division.n)]
@@ -119,6 +119,12 @@ def read_shards(place: str, wish: Wish, division: Division) -> tuple[Intake, lis
         intake.counts.add(counts)
     intake.finish(shown_place(place))
     return intake, [store for _, store in found if store is not None]
+
+
+def _check(wish: Wish) -> None:
+    """Say what is wrong with a rule of success before anything is read."""
+    if wish.success is not None:
+        parse_success(wish.success)
 
 
 def format_of(place: str, wish: Wish) -> str:

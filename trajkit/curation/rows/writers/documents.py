@@ -95,9 +95,10 @@ class _Output:
         self.n_documents = self.n_rows = self.n_bytes = 0
 
     def add(self, episode_id: str, document: Document) -> None:
-        text = "".join(f"{json_line(value)}\n" for value in document.values)
         if self._form.is_file and not self._form.is_lines:
             text = json.dumps(document.values[0], ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+        else:
+            text = "".join(f"{json_line(value)}\n" for value in document.values)
         data = text.encode()
         if self._file is not None:
             self._file.write(data)

@@ -14,8 +14,7 @@ import pyarrow as pa
 from trajkit.schema.base import JsonObject
 from trajkit.schema.feedback import ABANDONED_TAG
 from trajkit.sources.access import Access
-from trajkit.sources.choose import refuse_unknown
-from trajkit.sources.request import ExportRequest
+from trajkit.sources.request import ExportRequest, refuse_unknown
 from trajkit.sources.tensorzero.connect import tables
 from trajkit.sources.tensorzero.connect.clickhouse.dialect import ClickHouse
 from trajkit.sources.tensorzero.connect.clickhouse.heads import Heads
