@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.parser
 import email.policy
 import json
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -69,6 +70,8 @@ class Loopback:
 
     def __init__(self, answer: Callable[[Request], Reply], prefix: str = "") -> None:
         self.requests: list[Request] = []
+        self.errors: list[BaseException] = []
+        """What the stand-in raised; the first is raised again at the end."""
         self.mangle: Callable[[str, Any], Any] = lambda call, answer: answer
         """Makes of an answer (to `METHOD /path`) what is sent."""
         self.prefix, self._http = prefix, _Http(self, answer)
@@ -85,6 +88,8 @@ class Loopback:
         self._http.shutdown()
         self._thread.join()
         self._http.server_close()
+        if self.errors and error is None:
+            raise self.errors[0]
 
     def count(self, method: str, path: str) -> int:
         """How often this was asked."""
@@ -99,7 +104,9 @@ class _Http(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # a client that went away
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, ConnectionError):  # else a client that went away
+            self.owner.errors.append(error)
 
 
 class _Handler(BaseHTTPRequestHandler):

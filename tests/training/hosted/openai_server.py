@@ -140,6 +140,7 @@ class FakeOpenAI(Loopback):
                     return _missing(f"The model '{name}' does not exist", "model_not_found")
                 return Reply({"id": name, "object": "model", "created": 1, "owned_by": "system"} | known)
             case "POST", ["files"]:
+                assert body["purpose"] == b"fine-tune"
                 return Reply(self._add_file(body["file"]))
             case "GET", ["files", name]:
                 self.files[name]["status"] = "processed"
@@ -149,8 +150,11 @@ class FakeOpenAI(Loopback):
                     return _missing("No such File object")
                 return Reply({"id": name, "object": "file", "deleted": True})
             case "GET", ["files", name, "content"]:
+                if name not in self.contents:
+                    return _missing("No such File object")
                 return Reply(self.contents[name], headers={"Content-Type": "application/octet-stream"})
             case "POST", ["uploads"]:
+                assert body["purpose"] == "fine-tune"
                 name = f"upload_{len(self.uploads) + 1}"
                 self.uploads[name] = []
                 return Reply(

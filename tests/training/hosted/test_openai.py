@@ -175,6 +175,7 @@ FAILURES = [
 @pytest.mark.parametrize(("code", "text", "words"), FAILURES)
 def test_every_failure_has_its_way_out(code: str | None, text: str, words: str) -> None:
     assert words in str(way_out(code, text, rows=Path("rows.jsonl"), rules="openai"))
+    assert way_out("server_error", "Something unknown", rows=Path("rows.jsonl"), rules="openai") is None
 
 
 def test_a_failed_job_says_why_leaves_no_file_and_is_created_anew_only_after_another_yes(

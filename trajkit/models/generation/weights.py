@@ -126,7 +126,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def old_names() -> Iterator[None]:
-    """Suppress the warnings in the block; users of trajkit cannot act on them."""
+    """Suppress warnings of names that transformers 5 deprecates; peft 0.21 and TRL 1.16 still use them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`\w*gradient_checkpointing\w*`", FutureWarning)
         yield
