@@ -187,14 +187,14 @@ def _handler(port: int, proxy: Proxy) -> type[LoopbackHandler]:
                 return
             if wrong == "slow":
                 time.sleep(0.3)
-            connection = http.client.HTTPConnection("127.0.0.1", port)
             headers = {
                 n: v for n, v in self.headers.items() if n.lower() not in ("transfer-encoding", "expect")
             }
             headers["Content-Length"] = str(len(body))
-            connection.request(self.command, self.path, body, headers)
-            answer = connection.getresponse()
-            found = answer.read()
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+                connection.request(self.command, self.path, body, headers)
+                answer = connection.getresponse()
+                found = answer.read()
             kept = {
                 n: v
                 for n, v in answer.getheaders()
@@ -202,7 +202,6 @@ def _handler(port: int, proxy: Proxy) -> type[LoopbackHandler]:
             }
             if self.command == "HEAD":
                 kept["Content-Length"] = answer.getheader("Content-Length") or "0"
-            connection.close()
             is_conditional = self.headers.get("If-None-Match") == "*" or "ifGenerationMatch=0" in self.path
             proxy.requests.append(Request(method, path, is_conditional, len(found)))
             if wrong == "lost answer":
