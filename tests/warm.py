@@ -43,7 +43,7 @@ def spool_connection(*, spill: Path) -> Any:
 def _spool_database(_process: int) -> Any:
     from trajkit.store.engine import connect
 
-    return connect()
+    return connect(memory_limit="4GB")  # for all stores of the process that are being written
 
 
 def trajkit(

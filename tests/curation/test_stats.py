@@ -178,6 +178,11 @@ def test_tokens_that_were_not_counted_are_not_zero(write: Write) -> None:
     assert (found.weights.n_tokens, found.weights.n_uncounted) == (30, 1)
 
 
+def test_a_sum_of_tokens_may_be_above_64_bits(write: Write) -> None:
+    episodes = [make_episode(number, steps=[make_step(0, n_output_tokens=2**62)]) for number in range(2)]
+    assert stats(write(episodes)).weights.n_tokens == 2**63
+
+
 @pytest.mark.full
 def test_percentiles_are_values_that_occur(write: Write) -> None:
     found = stats(write(make_episode(n, n_steps=n) for n in range(1, 101)))

@@ -60,7 +60,9 @@ class Answers:
     def __init__(self) -> None:
         waiting: queue.Queue[dict[str, Any]] = queue.Queue()
 
-        def answer(_method: str, _path: str, body: str) -> tuple[int, str]:
+        def answer(method: str, _path: str, body: str) -> tuple[int, str]:
+            if method != "POST":
+                return 404, "{}"
             message = waiting.get(timeout=30)
             said = {
                 "id": f"chatcmpl-{uuid.uuid4().hex}",

@@ -161,7 +161,8 @@ def sealed(store: Path) -> None:
     for part in manifest["parts"]:
         content = (store / part["path"]).read_bytes()
         part["sha256"], part["n_bytes"] = hashlib.sha256(content).hexdigest(), len(content)
-        with contextlib.suppress(pa.ArrowException, OSError):
+        # a damaged name of a column may be no UTF-8
+        with contextlib.suppress(pa.ArrowException, OSError, UnicodeDecodeError):
             part["n_rows"] = pq.read_metadata(store / part["path"]).num_rows
             manifest["counts"][f"n_{part['path'].partition('/')[0]}"] = part["n_rows"]
     path.write_text(json.dumps(manifest))

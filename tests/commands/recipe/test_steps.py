@@ -112,6 +112,7 @@ def test_what_happens_outside_of_the_folder_is_known(planned: Planned) -> None:
         ("select", ("shortest: 1",), 6, "shortest is true or false, not '1'", ""),
         ("select", ("top: [1, 2]",), 6, "top takes one value, not a list", ""),
         ("select", ("top: {a: 1}",), 6, "top takes one value, not names with values", ""),
+        ("export", ("metric: {a: 12}",), 6, "metric 'a' takes a list of min, max, not '12'", ""),
         ("weight", (), 4, "step first: Missing option '--scheme'", ""),
         ("leak", (), 4, "Missing argument 'TRAIN'", ""),
         ("sft local", ("model: m", "set: alone"), 4, "'alone' is not NAME=VALUE", ""),

@@ -164,6 +164,9 @@ def _flags(option: Option, value: Any, parts: Sequence[Option] = ()) -> Iterator
     if parts and isinstance(value, dict):
         for name, of_name in value.items():  # such as {"episode_return": [0.7, null]}, the least and the most
             yield from _flags(option, name)
+            if not isinstance(of_name, list) or len(of_name) != len(parts):
+                names = ", ".join(each.name for each in parts)
+                raise Unfit(f"{option.name} {name!r} takes a list of {names}, not {of_name!r}", option.name)
             for part, each in zip(parts, of_name, strict=True):
                 yield from () if each is None else _flags(part, each)
         return

@@ -144,7 +144,7 @@ def _described(
         for name, dimension in dimensions.items()
     }
     learned = weights(connection)
-    (n_tokens,) = one(connection, "SELECT CAST(sum(n_output_tokens) AS BIGINT) FROM s")
+    (n_tokens,) = one(connection, "SELECT sum(n_output_tokens) FROM s")
     listed = [group for name in groups for group in groups[name][:MOST_GROUPS]]
     has_score = any(group.score is not None for group in groups["all"])
     return Stats(
@@ -373,7 +373,7 @@ def weights(connection: duckdb.DuckDBPyConnection) -> Weights:
     ).fetchall()
     n_learned, n_episodes, n_tokens, n_uncounted = one(
         connection,
-        "SELECT count(*), count(DISTINCT (store, episode_id)), CAST(sum(n_output_tokens) AS BIGINT), "
+        "SELECT count(*), count(DISTINCT (store, episode_id)), sum(n_output_tokens), "
         f"count(*) - count(n_output_tokens) FROM {learned}",
     )
     of_steps = values_of(connection, f"SELECT loss_weight FROM {learned}")
