@@ -11,6 +11,8 @@ of Massive Datasets", section 3.4. Signatures and bands are DuckDB tables, which
 
 from __future__ import annotations
 
+import os
+from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -93,7 +95,7 @@ class Signing:
         derivation: The store.
         threshold: Lowest Jaccard similarity, from above 0 to 1.
         shingle: Words of an n-gram.
-        threads: None for some more than cores.
+        threads: None for one per core: with more, they wait for each other in Python.
 
     Raises:
         MissingExtra: rensa is not installed.
@@ -103,7 +105,7 @@ class Signing:
         self, derivation: Derivation, *, threshold: float, shingle: int, threads: int | None = None
     ) -> None:
         self._sketch = need("rensa", extra="dedupe").RMinHash
-        self._connection, self._threads = derivation.connection, threads
+        self._connection, self._threads = derivation.connection, threads or os.cpu_count()
         self._shingle, self._n_rows = shingle, rows_per_band(threshold)
         self.settings = {"threshold": threshold, "shingle": shingle}
         """The settings by name."""
@@ -147,7 +149,8 @@ class Signing:
         def signed(batch: pa.RecordBatch) -> NDArray[np.uint32]:
             hashes, offsets = shingle_hashes(batch.column("text"), self._shingle)
             matrix = self._sketch.digest_matrix_from_flat_token_hashes(hashes, offsets, N_VALUES, _SEED)
-            return np.array(matrix.to_rows(), dtype=np.uint32)
+            rows = b"".join(array("I", row) for row in matrix.to_rows())  # np.array would check each number
+            return np.frombuffer(rows, np.uint32).reshape(-1, N_VALUES)
 
         batches = [piece for batch in texts.to_batches() for piece in _slices(batch, "text", _TEXT_BYTES)]
         nothing = np.full((1, N_VALUES), np.iinfo(np.uint32).max, np.uint32)
@@ -442,8 +445,11 @@ def normal(json_text: str) -> str:
     """
     text = f"replace(replace({json_text}, '\\\\', chr(1)), '\\\"', chr(2))"
     text = f"regexp_replace({text}, {literal(_CHANGING)}, '', 'g')"
-    for escape in (r"\n", r"\r", r"\t", r"\f"):
-        text = f"replace({text}, '{escape}', ' ')"
+    others = "t"
+    for escape in (r"\r", r"\t", r"\f"):
+        others = f"replace({others}, '{escape}', ' ')"
+    # most texts have no escape but line breaks, and each `replace` copies the text
+    text = _once(f"replace({text}, '\\n', ' ')", f"CASE WHEN contains(t, '\\') THEN {others} ELSE t END")
     # a regular expression that matches every space takes ten times as long as one that rarely matches
     text = _once(text, f"CASE WHEN strlen(t) = length(t) THEN t ELSE {_spaced('t', _WIDE_SPACES)} END")
     text = _once(text, f"CASE WHEN contains(t, '  ') THEN {_spaced('t', ' {2,}')} ELSE t END")
