@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,37 @@ def test_a_store_is_the_same_in_any_number_of_shards(
         VERBS[verb](folder / "store", in_this_process(n))
         same(expected, stores(folder))
         assert not list(folder.glob(".*"))  # nothing is left of the jobs
+
+
+def test_similar_prompts_are_the_same_in_any_number_of_shards(tmp_path: Path) -> None:
+    draw = random.Random(5)
+    words = [[f"w{draw.randrange(30)}" for _ in range(60)] for _ in range(4)]
+
+    def told(name: str, n: int, texts: list[list[str]]) -> Path:
+        """A store of `n` variants of each text, of which a word is another one, or only its case."""
+        episodes = []
+        for number in range(len(texts) * n):
+            text = list(texts[number % len(texts)])
+            place = draw.randrange(len(text))
+            text[place] = text[place].upper() if number % 4 == 0 else f"x{number}"
+            prompt = (message("system", "Play."), message("user", " ".join(text)))
+            step = Transition(
+                step_index=0, messages=prompt, completion=message("assistant", f"{name}{number}")
+            )
+            episodes.append(Episode(episode_id=f"{name}{number:02}", source="test", steps=(step,)))
+        write_episodes(tmp_path / name, episodes, kind="test")
+        return tmp_path / name
+
+    train, evaluation = told("train", 6, words), told("eval", 3, words[1:])
+    whole = leak(train, evaluation, near=0.8)
+    (near,) = (finding for finding in whole.findings if finding.kind == LeakKind.NEAR_PROMPT)
+    assert near.n > 3
+    assert {leak(train, evaluation, near=0.8, engine=in_this_process(n)) for n in (2, 5)} == {whole}
+    kept = drop_leaks(train, None, other=evaluation, is_train=True, near=0.8)[1]
+    by_engine = drop_leaks(train, None, other=evaluation, is_train=True, near=0.8, engine=in_this_process(3))[
+        1
+    ]
+    assert kept.left == by_engine.left
 
 
 @pytest.mark.full

@@ -232,7 +232,7 @@ class Derivation:
         size = math.ceil(len(pieces) / MOST_SHARDS)
         common = {
             **self.task,
-            "tables": {name: _saved(self.connection, name, self.folder) for name in tables},
+            "tables": {name: saved(self.connection, name, self.folder) for name in tables},
             "views": views,
             "written": {**written._asdict(), "metrics": [m.model_dump(mode="json") for m in written.metrics]},
         }
@@ -444,7 +444,7 @@ def _decided(connection: duckdb.DuckDBPyConnection, relations: Sequence[str]) ->
     return tables, views
 
 
-def _saved(connection: duckdb.DuckDBPyConnection, table: str, folder: Path) -> str:
+def saved(connection: duckdb.DuckDBPyConnection, table: str, folder: Path) -> str:
     """Write a table as Parquet, and return the path."""
 
     def write(path: Path) -> None:

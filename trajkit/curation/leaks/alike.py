@@ -8,16 +8,20 @@ operator for similarity joins in data cleaning").
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from trajkit.curation.leaks.texts import message_text, shingle_hashes
-from trajkit.store.engine import literal
-from trajkit.store.view import full_steps
+from trajkit.curation.derive import NO_ROOM, Derivation, reading, saved
+from trajkit.curation.leaks.texts import hashes_as, message_text, shingle_hashes
+from trajkit.store.engine import connect, file_literal, literal
+from trajkit.store.reader import open_store
+from trajkit.store.view import create_views, full_steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +31,7 @@ THRESHOLD = 0.9
 
 ALIKE = "alike"
 """Table `(near, episode_id, step_index)`: the fingerprint of a prompt of the evaluation store, and a step of
-the training store with a similar prompt."""
+the training store with a similar prompt; for a prompt at least the first step in the order of the store."""
 
 _WORDS = 5
 _FIRST_CHUNK, _LARGEST_CHUNK = 250, 4_000
@@ -38,43 +42,104 @@ _PLACES = (1 << 24) - 1
 
 def create_none(connection: duckdb.DuckDBPyConnection) -> None:
     """Create an empty table `ALIKE`."""
-    connection.execute(f"CREATE TEMP TABLE {ALIKE} (near UHUGEINT, episode_id VARCHAR, step_index BIGINT)")
+    connection.execute(f"CREATE TEMP TABLE {ALIKE} (near UUID, episode_id VARCHAR, step_index BIGINT)")
 
 
-def find_alike(connection: duckdb.DuckDBPyConnection, threshold: float, *, even_with_seeds: bool) -> None:
-    """Create the table `ALIKE`, with at most one step for each prompt of the evaluation store.
+def find_alike(
+    connection: duckdb.DuckDBPyConnection,
+    threshold: float,
+    *,
+    even_with_seeds: bool,
+    by_engine: Mapping[str, Derivation],
+) -> None:
+    """Create the table `ALIKE`, which has the first of the similar steps for each prompt in it.
 
     Args:
         connection: Has both stores in the schemas `train` and `eval`, each with its table `texts`.
         threshold: Above 0 and up to 1.
         even_with_seeds: Also compare two prompts whose worlds both have seeds.
+        by_engine: The stores, whose texts an engine reads; empty to read them here.
     """
     run = connection.execute
     create_none(connection)
-    for side in ("train", "eval"):
+    for side, other in (("train", "eval"), ("eval", "train")):
+        # prompts with seeds are compared only with prompts without
+        seedless = run(f"FROM {other}.texts WHERE NOT has_seed LIMIT 1").fetchall()
         run(
             f"CREATE TEMP TABLE of_{side} AS SELECT *, "
-            "row_number() OVER (ORDER BY episode_id, step_index) - 1 AS number FROM (SELECT near, "
-            "min(episode_id) AS episode_id, arg_min(step_index, (episode_id, step_index)) AS step_index, "
-            "any_value(frame) AS frame, bool_or(NOT has_seed) AS is_seedless "
-            f"FROM {side}.texts GROUP BY near)"
+            "row_number() OVER (ORDER BY episode_id, step_index) - 1 AS number FROM (SELECT "
+            f"{hashes_as('UUID', ['near'])}, min(episode_id) AS episode_id, "
+            "arg_min(step_index, (episode_id, step_index)) AS step_index, "
+            "CAST(any_value(frame) AS UUID) AS frame, bool_or(NOT has_seed) AS is_seedless "
+            f"FROM {side}.texts GROUP BY near HAVING is_seedless OR {even_with_seeds or bool(seedless)})"
         )
-    # prompts with seeds are compared only with prompts without
-    mine, theirs = (
-        f"SELECT * FROM of_{side}"
-        if even_with_seeds or run(f"FROM of_{other} WHERE is_seedless LIMIT 1").fetchall()
-        else f"SELECT * FROM of_{side} WHERE is_seedless"
-        for side, other in (("train", "eval"), ("eval", "train"))
-    )
-    _runs(connection, "eval", theirs, "eval_runs")
+    if not by_engine:
+        _runs(connection, "eval", "SELECT * FROM of_eval", "eval_runs")
+        _find_rarest(connection, threshold)
+        _search(connection, threshold, even_with_seeds=even_with_seeds)
+        return
+
+    def over(side: str, function: Callable[[Any], str], *tables: str) -> str:
+        facts = {
+            "tables": {table: saved(connection, table, by_engine[side].folder) for table in tables},
+            "threshold": threshold,
+            "even_with_seeds": even_with_seeds,
+        }
+        paths = by_engine[side].over(function, facts, what=f"alike-{side}")
+        return f"read_parquet([{', '.join(map(file_literal, paths))}])"
+
+    run(f"CREATE TEMP TABLE eval_runs AS FROM {over('eval', write_runs, 'of_eval')}")
+    _find_rarest(connection, threshold)
     run(
+        f"INSERT INTO {ALIKE} FROM {over('train', write_alike, 'of_train', 'of_eval', 'eval_runs', 'rarest')}"
+    )
+
+
+def write_runs(item: dict[str, Any]) -> str:
+    """Write the n-grams of a span of the evaluation store; return the name of the file."""
+    with _opened(item, "eval") as connection:
+        _runs(connection, "eval", f"SELECT * FROM of_eval WHERE {item['where']}", "eval_runs")
+        return Path(saved(connection, "eval_runs", Path(item["folder"]))).name
+
+
+def write_alike(item: dict[str, Any]) -> str:
+    """Write the rows of `ALIKE` for a span of the training store; return the name of the file."""
+    with _opened(item, "train") as connection:
+        connection.execute(
+            "CREATE OR REPLACE TEMP TABLE of_train AS SELECT * REPLACE (row_number() OVER (ORDER BY number) "
+            f"- 1 AS number) FROM of_train WHERE {item['where']}"
+        )
+        create_none(connection)
+        _search(connection, item["threshold"], even_with_seeds=item["even_with_seeds"])
+        return Path(saved(connection, ALIKE, Path(item["folder"]))).name
+
+
+@contextmanager
+def _opened(item: dict[str, Any], side: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open the store of a task as one side, with the tables that were saved for it."""
+    with connect(threads=1) as connection, reading(connection, item["store"], hint=NO_ROOM):
+        connection.execute(f"CREATE SCHEMA {side}; SET schema = '{side}'")
+        create_views(connection, open_store(item["store"]))
+        connection.execute("SET schema = 'main'")
+        for table, path in item["tables"].items():
+            connection.execute(f"CREATE TEMP TABLE {table} AS FROM read_parquet({file_literal(Path(path))})")
+        yield connection
+
+
+def _find_rarest(connection: duckdb.DuckDBPyConnection, threshold: float) -> None:
+    connection.execute(
         "CREATE TEMP TABLE rarest AS SELECT number, run FROM (SELECT *, row_number() OVER (PARTITION BY "
         "number ORDER BY n_prompts, run) AS rank FROM eval_runs JOIN (SELECT run, count(*) AS n_prompts "
         f"FROM eval_runs GROUP BY run) USING (run)) WHERE rank <= n - ceil({threshold} * n - 1e-9) + 1"
     )
+
+
+def _search(connection: duckdb.DuckDBPyConnection, threshold: float, *, even_with_seeds: bool) -> None:
+    """Fill `ALIKE` from the prompts in `of_train`."""
+    run = connection.execute
     noted = np.zeros(_PLACES + 1, bool)  # the hashes of all n-grams; several may share an index
     noted[run("SELECT DISTINCT run FROM eval_runs").fetchnumpy()["run"] & np.uint64(_PLACES)] = True
-    for chunk in _chunks(connection, mine):
+    for chunk in _chunks(connection):
         _runs(connection, "train", chunk, "train_runs", likely=(noted, threshold))
         _compare(connection, threshold, "true" if even_with_seeds else "t.is_seedless OR e.is_seedless")
         for table in ("eval_runs", "rarest"):  # a prompt with a match needs no second one
@@ -84,12 +149,12 @@ def find_alike(connection: duckdb.DuckDBPyConnection, threshold: float, *, even_
             )
 
 
-def _chunks(connection: duckdb.DuckDBPyConnection, prompts: str) -> Iterator[str]:
-    """Yield SELECTs of prompts in chunks that grow up to a bound."""
+def _chunks(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    """Yield SELECTs of `of_train` in chunks that grow up to a bound."""
     ((n_prompts,),) = connection.execute("SELECT count(*) FROM of_train").fetchall()
     first, size = 0, _FIRST_CHUNK
     while first < n_prompts:
-        yield f"SELECT * FROM ({prompts}) WHERE number BETWEEN {first} AND {first + size - 1}"
+        yield f"SELECT * FROM of_train WHERE number BETWEEN {first} AND {first + size - 1}"
         first, size = first + size, min(2 * size, _LARGEST_CHUNK)
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from trajkit._core.division import own_folder
 from trajkit._core.files import refuse_existing
 from trajkit._core.settings import Reservation, reserved
-from trajkit.curation.derive import NO_ROOM, deriving, nothing_left, reading
+from trajkit.curation.derive import NO_ROOM, Derivation, deriving, nothing_left, reading
 from trajkit.curation.keys import group_text
 from trajkit.curation.leaks.alike import ALIKE, THRESHOLD, create_none, find_alike
 from trajkit.curation.leaks.report import (
@@ -92,8 +92,7 @@ def leak(
         findings = [_reserved_worlds(connection, kept)]
         aliased = Aliased(n=0, n_of=0, worlds=())
         if evaluation is not None:
-            _read_texts(connection, stores, engine, None)
-            _read_alike(connection, near, strict_text)
+            _read_texts(connection, stores, near, strict_text, engine, None)
             findings += [*_same_worlds(connection), *_same_texts(connection, strict_text)]
             findings.append(_same_rooms(connection))
             aliased = _aliased(connection)
@@ -153,8 +152,7 @@ def drop_leaks(
         barred = in_reserved(connection, kept, "o")
         rows = connection.execute(f"SELECT episode_id FROM eval.own AS o WHERE {barred}").fetchall()
         why |= {episode_id: LeakKind.RESERVED for (episode_id,) in rows}
-        _read_texts(connection, stores, engine, goal)
-        _read_alike(connection, near, strict_text)
+        _read_texts(connection, stores, near, strict_text, engine, goal)
         for finding in chain(_same_worlds(connection), _same_texts(connection, strict_text)):
             rows = connection.execute(
                 "SELECT episode_id FROM eval_rows WHERE value IN (SELECT value FROM both_have WHERE blocks)"
@@ -222,19 +220,24 @@ def _connected(stores: dict[str, Store], by: Sequence[str]) -> Iterator[duckdb.D
 def _read_texts(
     connection: duckdb.DuckDBPyConnection,
     stores: Mapping[str, Store],
+    near: float | None,
+    strict_text: bool,
     engine: Engine | None,
     goal: Path | None,
 ) -> None:
-    """Create in both schemas the tables `texts`, of steps, and `starts`, of episodes."""
+    """Create in both schemas the tables `texts`, of steps, and `starts`, of episodes; and `alike`."""
     with_seeds = "SELECT t.*, has_seed, env_id, task, seed FROM ({}) AS t JOIN own USING (episode_id)"
-    for side in stores:
-        connection.execute(f"SET schema = '{side}'")
-        for table, text in (("starts", first_texts("false")), ("texts", step_texts(_NO_STEPS))):
-            connection.execute(f"CREATE TABLE {table} AS {with_seeds.format(text)}")
     with ExitStack() as stack:
-        for side, store in stores.items():
+        by_engine = {
+            side: stack.enter_context(deriving(store.path, engine=engine, goal=goal, is_verified=True))
+            for side, store in stores.items()
+            if engine is not None
+        }
+        for side in stores:
             connection.execute(f"SET schema = '{side}'")
-            if engine is None:
+            for table, text in (("starts", first_texts("false")), ("texts", step_texts(_NO_STEPS))):
+                connection.execute(f"CREATE TABLE {table} AS {with_seeds.format(text)}")
+            if not by_engine:
                 connection.execute(f"CREATE TABLE hashed AS {hashed_steps()}")
                 connection.execute(f"INSERT INTO starts {with_seeds.format(first_texts())}")
                 for span in spans(connection):
@@ -242,15 +245,15 @@ def _read_texts(
                     connection.execute(f"INSERT INTO texts {with_seeds.format(texts)}")
                 connection.execute("DROP TABLE hashed")
                 continue
-            opened = deriving(store.path, engine=engine, goal=goal, is_verified=True)
-            for folder in stack.enter_context(opened).over(write_texts, {}, what=f"texts-{side}"):
+            for folder in by_engine[side].over(write_texts, {}, what=f"texts-{side}"):
                 for table, hashes in _HASHES.items():
                     rows = f"read_parquet({file_literal(folder / table)})"
                     found = with_seeds.format(
                         f"SELECT * REPLACE ({hashes_as('UHUGEINT', hashes)}) FROM {rows}"
                     )
                     connection.execute(f"INSERT INTO {table} {found}")
-    connection.execute("SET schema = 'main'")
+        connection.execute("SET schema = 'main'")
+        _find_alike(connection, near, strict_text, by_engine)
 
 
 def write_texts(item: dict[str, Any]) -> str:
@@ -265,14 +268,19 @@ def write_texts(item: dict[str, Any]) -> str:
     return folder.name
 
 
-def _read_alike(connection: duckdb.DuckDBPyConnection, near: float | None, strict_text: bool) -> None:
+def _find_alike(
+    connection: duckdb.DuckDBPyConnection,
+    near: float | None,
+    strict_text: bool,
+    by_engine: Mapping[str, Derivation],
+) -> None:
     """Create `alike`, of nearly identical prompts; empty if shared text does not block."""
     seedless = "SELECT count(*) FROM {}.own WHERE NOT has_seed"
     blocks = strict_text or any(_number(connection, seedless.format(side)) for side in ("train", "eval"))
     if near is None or not blocks:
         create_none(connection)
     else:
-        find_alike(connection, near, even_with_seeds=strict_text)
+        find_alike(connection, near, even_with_seeds=strict_text, by_engine=by_engine)
 
 
 def _same_worlds(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
@@ -331,7 +339,9 @@ def _same_texts(connection: duckdb.DuckDBPyConnection, strict_text: bool) -> Ite
             for name in ("train", "eval")
         }
         if kind == LeakKind.NEAR_PROMPT:
-            sides["train"] += f" UNION ALL SELECT near, episode_id, step_index, true FROM {ALIKE}"
+            sides["train"] += (
+                f" UNION ALL SELECT CAST(near AS UHUGEINT), episode_id, step_index, true FROM {ALIKE}"
+            )
         n_of = _number(connection, f"SELECT count(DISTINCT {value}) FROM eval.{table}")
         finding = _shared(connection, kind, **sides)
         yield finding.model_copy(update={"n_of": n_of, "examples": _with_texts(connection, finding.examples)})
