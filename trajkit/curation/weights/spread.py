@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trajkit.curation.derive import Derivation
 from trajkit.curation.statistics.intervals import Values, effective_size
 from trajkit.schema.base import Count, Model, Text
 
@@ -44,34 +45,26 @@ class Spread(Model):
     """The same for the sums over each episode, because the steps of an attempt are not independent."""
 
 
-def spreads(derivation: Derivation, weights: str, tasks: str) -> tuple[Spread, tuple[Spread, ...]]:
+def spreads(
+    episodes: npt.NDArray[np.int64], values: Numbers, tasks: Sequence[str], task_of: npt.NDArray[np.int64]
+) -> tuple[Spread, tuple[Spread, ...]]:
     """Return the distribution over the whole store, and by task in the order of their names.
 
     Args:
-        derivation: The store.
-        weights: Relation of `episode_id`, `step_index` and `value`; not empty.
-        tasks: Relation of `episode_id` and `task`.
+        episodes: The number of the episode of each step, ascending; not empty.
+        values: The weight of each step.
+        tasks: The names of the tasks, in order.
+        task_of: The place of its task in `tasks` for each number of an episode.
     """
-    run = derivation.connection.execute
-    names = run(
-        f"SELECT DISTINCT task FROM {weights} JOIN {tasks} USING (episode_id) ORDER BY task"
-    ).fetchall()
-    by_task: list[Spread] = []
-    values: list[Numbers] = []
-    sums: list[Numbers] = []
-    for (task,) in names:
-        found = run(
-            "SELECT value, lag(episode_id) OVER (ORDER BY episode_id, step_index) IS DISTINCT FROM "
-            f"episode_id AS is_first FROM {weights} JOIN {tasks} USING (episode_id) WHERE task = ? "
-            "ORDER BY episode_id, step_index",
-            [task],
-        ).fetchnumpy()
-        mine = np.asarray(found["value"], dtype=np.float64)
-        of_episodes = np.add.reduceat(np.abs(mine), np.flatnonzero(found["is_first"]))
-        by_task.append(_spread(task, mine, of_episodes))
-        values.append(mine)
-        sums.append(of_episodes)
-    return _spread(None, np.concatenate(values), np.concatenate(sums)), tuple(by_task)
+
+    def spread(task: str | None, chosen: Any = slice(None)) -> Spread:
+        mine, of_episode = values[chosen], episodes[chosen]
+        firsts = np.flatnonzero(np.diff(of_episode, prepend=-1))
+        return _spread(task, mine, np.add.reduceat(np.abs(mine), firsts))
+
+    places = task_of[episodes]
+    by_task = (spread(tasks[place], places == place) for place in np.unique(places).tolist())
+    return spread(None), tuple(by_task)
 
 
 def _spread(task: str | None, values: Numbers, of_episodes: Numbers) -> Spread:

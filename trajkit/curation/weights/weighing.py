@@ -72,6 +72,18 @@ _WEIGHTED = f"""
 """
 
 
+class Weights(NamedTuple):
+    """The weights of the learned steps, in the order of episodes and steps."""
+
+    episodes: npt.NDArray[np.int64]
+    """The number of each step's episode."""
+    values: npt.NDArray[np.float64]
+    tasks: Sequence[str]
+    """The names of the tasks, in order."""
+    task_of: npt.NDArray[np.int64]
+    """The place in `tasks` for each number of an episode."""
+
+
 class Gains(NamedTuple):
     """Scores of the learned episodes, and the weights of their steps."""
 
@@ -85,6 +97,8 @@ class Gains(NamedTuple):
     """Episodes without a column of the group's key, each of which is a group of its own."""
     n_cut_off: int
     """Truncated episodes."""
+    weights: Weights
+    """The final weights."""
 
 
 def weigh(
@@ -99,8 +113,7 @@ def weigh(
 ) -> Gains:
     """Create a table `trajkit_weight` of the learned steps with their weights.
 
-    Also creates `trajkit_task` (the task of each episode) and the view `trajkit_weighted_steps`. No texts are
-    read: a step is five numbers here.
+    Also creates the view `trajkit_weighted_steps`. No texts are read: a step is five numbers here.
 
     Args:
         derivation: The store.
@@ -157,6 +170,7 @@ def weigh(
     )
     derivation.connection.unregister("trajkit_made")
     run(_WEIGHTED)
+    tasks = run("SELECT DISTINCT task FROM trajkit_attempt ORDER BY task").fetchall()
     counting = episodes["is_learned"]
     scores = episodes["score"][counting]
     return Gains(
@@ -166,6 +180,7 @@ def weigh(
         found=found,
         n_keyless=int((counting & ~episodes["has_key"]).sum()),
         n_cut_off=int((counting & episodes["is_cut_off"]).sum()),
+        weights=Weights(number, values, [name for (name,) in tasks], episodes["task_number"] - 1),
     )
 
 

@@ -212,7 +212,7 @@ def weight(
             **asked.numbers,
         )
         _check(derivation, asked, gains)
-        whole, tasks = spreads(derivation, "trajkit_weight", "trajkit_task")
+        whole, tasks = spreads(*gains.weights)
         report = WeightReport(
             scheme=asked.scheme,
             score=score.name if score else None,
