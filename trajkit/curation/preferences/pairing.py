@@ -47,8 +47,9 @@ _HASHES = """
 """
 _CANDIDATES = """
     CREATE OR REPLACE TEMP TABLE trajkit_candidate
-    (state VARCHAR, choice VARCHAR, said VARCHAR, episode_id VARCHAR, step_index BIGINT, gain DOUBLE{more})
+    (state UUID, choice UUID, said UUID, episode_id VARCHAR, step_index BIGINT, gain DOUBLE{more})
 """
+"""A hash is a UUID: of all types that Arrow and DuckDB share, it takes the least memory."""
 _NAMES = ("state", "choice", "said", "episode_id", "step_index", "gain")
 _KINDS: list[pa.DataType] = [*[pa.string()] * 4, pa.int64(), pa.float64()]
 _SCHEMA = pa.schema(list(zip(_NAMES, _KINDS, strict=True)))
@@ -90,7 +91,7 @@ def find_candidates(
     if not by_state:
         _with_prompts(derivation, state="md5(asked || origin)", choice=SAID)
     elif same_prompt:
-        _with_prompts(derivation, state="md5(asked || c.state)", choice="c.choice")
+        _with_prompts(derivation, state="md5(asked || CAST(c.state AS VARCHAR))", choice="c.choice")
 
 
 def _with_prompts(derivation: Derivation, *, state: str, choice: str) -> None:
@@ -155,9 +156,10 @@ def pick(derivation: Derivation, *, margin: float, per_state: int) -> list[Picke
         per_state: Most pairs of a state: those with the largest margins.
     """
     derivation.connection.execute(
-        f"SELECT {', '.join(_NAMES)} FROM trajkit_candidate SEMI JOIN (SELECT state FROM trajkit_candidate "
-        "GROUP BY state HAVING min(choice) <> max(choice) AND max(gain) > min(gain)) USING (state) "
-        "ORDER BY state, gain DESC, episode_id, step_index"
+        "SELECT CAST(state AS VARCHAR), CAST(choice AS VARCHAR), CAST(said AS VARCHAR), episode_id, "
+        "step_index, gain FROM (SELECT * FROM trajkit_candidate SEMI JOIN (SELECT state FROM "
+        "trajkit_candidate GROUP BY state HAVING min(choice) <> max(choice) AND max(gain) > min(gain)) "
+        "USING (state) ORDER BY state, gain DESC, episode_id, step_index)"
     )
     rows = itertools.chain.from_iterable(
         iter(lambda: derivation.connection.fetchmany(_ROWS_AT_ONCE), [])  # only few rows share a state
@@ -214,6 +216,8 @@ def is_apart(better: float, worse: float, margin: float) -> bool:
     return better > worse and better - worse >= margin - _SLACK * max(abs(better), abs(worse))
 
 
+_NOTHING = "0" * 32
+"""In place of a hash: no action."""
 Row = tuple[str, int, str, str | None, str | None, str | None, bool, float]
 
 
@@ -246,7 +250,7 @@ def _walk(
         first = begin if is_episode else place
         said = endings[first]
         if said is not None and steps[first][6]:
-            yield state.hex(), done or "", said, episode_id, steps[first][1], gain
+            yield state.hex()[:32], done or _NOTHING, said[:32], episode_id, steps[first][1], gain
         state = hashlib.sha256(state + (done or "").encode()).digest()
         begin = place + 1
 
