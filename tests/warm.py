@@ -36,14 +36,16 @@ MODULES = ("trajkit", "trajkit.stack.model_server", "trajkit.training.local.runn
 
 def spool_connection(*, spill: Path) -> Any:
     """A connection to the one database in which stores are written in a process: opening one takes 20 ms."""
-    return _spool_database(os.getpid()).cursor()
+    cursor = _spool_database(os.getpid()).cursor()
+    cursor.execute("SET memory_limit = '4GB'")  # a store that was written lowered that of the database
+    return cursor
 
 
 @functools.cache
 def _spool_database(_process: int) -> Any:
     from trajkit.store.engine import connect
 
-    return connect(memory_limit="4GB")  # for all stores of the process that are being written
+    return connect()
 
 
 def trajkit(
