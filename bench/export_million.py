@@ -162,6 +162,9 @@ class Databases:
         if self.server.ask(f"EXISTS DATABASE {name}") != "1\n":
             asyncio.run(create_schema(self._config, SecretStr(url)))
             fill(clickhouse_connect.get_client(dsn=url), n_inferences=n_inferences)
+            merging = f"SELECT count() FROM system.merges WHERE database = '{name}'"
+            while self.server.ask(merging) != "0\n":  # it takes the processors of what is measured
+                time.sleep(1)
         return url
 
 

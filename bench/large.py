@@ -58,6 +58,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "validate": ("validate", "train.jsonl", "--target", "openai"),
 }
 """The commands in the order in which they need each other."""
+MADE_BY = {"split": "sides", "convert": "train.jsonl"}
+"""What later commands read, by the command that makes it."""
 MAY_FAIL = ("leak", "validate", "push --dry-run")
 
 
@@ -70,9 +72,10 @@ def run(folder: Path, n_steps: int, only: tuple[str, ...]) -> Iterator[dict[str,
     made = "import sys; from bench.curate import make_store; from pathlib import Path; "
     made += f"make_store(Path(sys.argv[1]), {n_steps}, n_lines={LINES}, grows=True)"
     subprocess.run([sys.executable, "-c", made, str(folder / "store")], check=True, cwd=ROOT)
+    asked = [name for name in COMMANDS if name.startswith(only)]
+    read = {word.partition("/")[0] for name in asked for word in COMMANDS[name]}
     for name, command in COMMANDS.items():
-        leaves = ("sides" in command or "train.jsonl" in command) and "-o" in command
-        if not name.startswith(only) and not leaves:
+        if name not in asked and MADE_BY.get(name) not in read:
             continue
         found = measured((*command, "--json"), folder, may_fail=name in MAY_FAIL)
         yield {"command": name, "million_steps": n_steps / 1e6, **found._asdict()}
