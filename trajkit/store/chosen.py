@@ -23,7 +23,7 @@ from trajkit.store.engine import connect, interruptible
 from trajkit.store.layout import TABLES, quoted
 from trajkit.store.query import explaining, fenced
 from trajkit.store.reader import Store
-from trajkit.store.view import create_empty, create_views, full_steps
+from trajkit.store.view import create_empty, create_views, full_steps, narrow_views, parts_between, rows_of
 from trajkit.store.writer import StoreWriter
 
 _STEPS_PER_BATCH = 4096
@@ -187,7 +187,9 @@ class Chosen(Closing):
             connection.execute(
                 f"CREATE TABLE chosen AS SELECT episode_id, n_before // {_STEPS_PER_PART} AS part FROM ids"
             )
-            parts = connection.execute("SELECT DISTINCT part FROM chosen ORDER BY part").fetchall()
+            parts = connection.execute(
+                "SELECT part, min(episode_id), max(episode_id) FROM chosen GROUP BY part ORDER BY part"
+            ).fetchall()
             with StoreWriter(
                 goal,
                 kind=kind,
@@ -196,7 +198,8 @@ class Chosen(Closing):
                 as_of=manifest.as_of,
                 split=manifest.split,
             ) as writer:
-                for (part,) in parts:
+                for part, lowest, highest in parts:
+                    narrow_views(connection, self._store, lowest, highest)
                     mine = f"SEMI JOIN (SELECT episode_id FROM chosen WHERE part = {part}) USING (episode_id)"
                     writer.add(connection, **{table: f"(SELECT * FROM {table} {mine})" for table in TABLES})
                 return writer.finish(lineage=lineage, connection=connection)
@@ -234,27 +237,30 @@ class Chosen(Closing):
 
     def _rows(self, table: str, batch: Batch) -> Iterator[pa.RecordBatch]:
         source = "steps" if table == "steps_full" else table
-        mine = (
-            f"SELECT t.* FROM {source} AS t JOIN chosen AS c USING (episode_id) "
-            f"WHERE c.position BETWEEN {batch.first} AND {batch.last} "
-            "AND t.episode_id BETWEEN $lowest AND $highest"
-        )
-        if table == "steps_full":
-            mine = full_steps(f"({mine})")
+        chosen = f"(FROM chosen WHERE position BETWEEN {batch.first} AND {batch.last})"
         keys = ["c.position", *(f"t.{key}" for key in _KEYS.get(source, ()))]
         with explaining(self._store, self._connection):
+            # the files of the batch, and not the views, which are of all files
+            paths = parts_between(self._connection, self._store, batch.lowest_id, batch.highest_id)[source]
+            rows = rows_of(self._store, source, paths)
+            mine = (
+                f"SELECT * FROM ({rows}) SEMI JOIN {chosen} USING (episode_id) "
+                "WHERE episode_id BETWEEN $lowest AND $highest"
+            )
+            if table == "steps_full":
+                mine = full_steps(f"({mine})")
             reader = self._connection.sql(
-                f"SELECT t.* FROM ({mine}) AS t JOIN chosen AS c USING (episode_id) "
+                f"SELECT t.* FROM ({mine}) AS t JOIN {chosen} AS c USING (episode_id) "
                 f"ORDER BY {', '.join(keys)}",
                 params={"lowest": batch.lowest_id, "highest": batch.highest_id},
             ).to_arrow_reader(_ROWS_PER_BATCH)
         try:
             while True:
                 with explaining(self._store, self._connection):
-                    rows = next(reader, None)
-                if rows is None:
+                    found = next(reader, None)
+                if found is None:
                     break
-                yield rows
+                yield found
         finally:
             reader.close()
 

@@ -118,37 +118,53 @@ def create_views(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 def narrow_views(connection: duckdb.DuckDBPyConnection, store: Store, lowest: str, highest: str) -> None:
     """Let the views read only the files that may hold episodes of a span; `create_views` undoes it.
 
-    Every query opens all files of its views. Opening 200 files takes longer than reading the rows of one.
-
     Args:
         connection: Has the views.
         store: The store of the views.
         lowest: The first `episode_id` of the span.
         highest: The last one.
     """
+    if len(store.parts("steps")) > 1:
+        for table, paths in parts_between(connection, store, lowest, highest).items():
+            _create_view(connection, store, table, paths)
+
+
+def parts_between(
+    connection: duckdb.DuckDBPyConnection, store: Store, lowest: str, highest: str
+) -> dict[str, Sequence[Path]]:
+    """Return the files of each table that may hold episodes of a span; at least one.
+
+    A query opens all files that it names. Opening 200 files takes longer than reading the rows of one.
+    """
     paths = {table: store.parts(table) for table in TABLES}
     if len(paths["steps"]) == 1:
-        return
+        return paths
     every = ", ".join(file_literal(path) for table in TABLES for path in paths[table])
     connection.execute(_FILES.format(files=every))
     found = connection.execute(
         "SELECT file_name FROM trajkit_files WHERE lowest > ? OR highest < ?", [highest, lowest]
     ).fetchall()
     others = {name for (name,) in found}
-    for table in TABLES:
-        needed = [path for path in paths[table] if str(path) not in others]
-        _create_view(connection, store, table, needed or paths[table][:1])
+    return {
+        table: [path for path in paths[table] if str(path) not in others] or paths[table][:1]
+        for table in TABLES
+    }
+
+
+def rows_of(store: Store, table: str, paths: Sequence[Path]) -> str:
+    """Return a SELECT of a table from some of its files."""
+    names = ", ".join(
+        f"CAST({quoted(column.name)} AS {column.sql_type}) AS {quoted(column.name)}"
+        for column in columns_of(store, table)
+    )
+    return f"SELECT {names} FROM {scan(list(paths))}"
 
 
 def _create_view(
     connection: duckdb.DuckDBPyConnection, store: Store, table: str, paths: Sequence[Path]
 ) -> None:
-    names = ", ".join(
-        f"CAST({quoted(column.name)} AS {column.sql_type}) AS {quoted(column.name)}"
-        for column in columns_of(store, table)
-    )
     try:
-        connection.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT {names} FROM {scan(list(paths))}")
+        connection.execute(f"CREATE OR REPLACE VIEW {table} AS {rows_of(store, table, paths)}")
     except duckdb.Error as error:
         raise StoreError(f"{store.path} cannot be read: {first_line(error)}") from error
 
