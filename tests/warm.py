@@ -37,7 +37,7 @@ MODULES = ("trajkit", "trajkit.stack.model_server", "trajkit.training.local.runn
 def spool_connection(*, spill: Path) -> Any:
     """A connection to the one database in which stores are written in a process: opening one takes 20 ms."""
     cursor = _spool_database(os.getpid()).cursor()
-    cursor.execute("SET memory_limit = '4GB'")  # a store that was written lowered that of the database
+    cursor.execute("SET memory_limit = '4GB'")  # `StoreWriter.finish` lowers that of the whole database
     return cursor
 
 

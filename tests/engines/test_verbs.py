@@ -150,7 +150,7 @@ def test_similar_prompts_are_the_same_in_any_number_of_shards(tmp_path: Path) ->
     words = [[f"w{draw.randrange(30)}" for _ in range(60)] for _ in range(4)]
 
     def told(name: str, n: int, texts: list[list[str]]) -> Path:
-        """A store of `n` variants of each text, of which a word is another one, or only its case."""
+        """A store of `n` variants of each text: one word replaced, or in upper case. Half have seeds."""
         episodes = []
         for number in range(len(texts) * n):
             text = list(texts[number % len(texts)])
@@ -160,20 +160,23 @@ def test_similar_prompts_are_the_same_in_any_number_of_shards(tmp_path: Path) ->
             step = Transition(
                 step_index=0, messages=prompt, completion=message("assistant", f"{name}{number}")
             )
-            episodes.append(Episode(episode_id=f"{name}{number:02}", source="test", steps=(step,)))
+            facts = {"env_id": "e", "task": name, "seed": number} if number % 2 else {}
+            episodes.append(Episode(episode_id=f"{name}{number:02}", source="test", steps=(step,), **facts))
         write_episodes(tmp_path / name, episodes, kind="test")
         return tmp_path / name
 
-    train, evaluation = told("train", 6, words), told("eval", 3, words[1:])
-    whole = leak(train, evaluation, near=0.8)
-    (near,) = (finding for finding in whole.findings if finding.kind == LeakKind.NEAR_PROMPT)
-    assert near.n > 3
-    assert {leak(train, evaluation, near=0.8, engine=in_this_process(n)) for n in (2, 5)} == {whole}
-    kept = drop_leaks(train, None, other=evaluation, is_train=True, near=0.8)[1]
-    by_engine = drop_leaks(train, None, other=evaluation, is_train=True, near=0.8, engine=in_this_process(3))[
-        1
-    ]
-    assert kept.left == by_engine.left
+    train, evaluation, empty = told("train", 6, words), told("eval", 3, words[1:]), told("empty", 0, words)
+    for strict in (False, True):
+        whole = leak(train, evaluation, near=0.8, strict_text=strict)
+        (near,) = (finding for finding in whole.findings if finding.kind == LeakKind.NEAR_PROMPT)
+        assert near.n > 3
+        for n in (2, 5):
+            found = leak(train, evaluation, near=0.8, strict_text=strict, engine=in_this_process(n))
+            assert found == whole
+    assert leak(train, empty, engine=in_this_process(2)) == leak(train, empty)
+    _, kept = drop_leaks(train, None, other=evaluation, is_train=True, near=0.8)
+    _, sharded = drop_leaks(train, None, other=evaluation, is_train=True, near=0.8, engine=in_this_process(3))
+    assert kept.left == sharded.left
 
 
 @pytest.mark.full

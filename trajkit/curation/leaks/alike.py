@@ -17,11 +17,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from trajkit.curation.derive import NO_ROOM, Derivation, reading, saved
+from trajkit.curation.derive import Derivation, deriving, saved
 from trajkit.curation.leaks.texts import hashes_as, message_text, shingle_hashes
-from trajkit.store.engine import connect, file_literal, literal
-from trajkit.store.reader import open_store
-from trajkit.store.view import create_views, full_steps
+from trajkit.store.engine import file_literal, literal
+from trajkit.store.view import full_steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +30,7 @@ THRESHOLD = 0.9
 
 ALIKE = "alike"
 """Table `(near, episode_id, step_index)`: the fingerprint of a prompt of the evaluation store, and a step of
-the training store with a similar prompt; for a prompt at least the first step in the order of the store."""
+the training store with a similar prompt: the first one, and by an engine also the first of each span."""
 
 _WORDS = 5
 _FIRST_CHUNK, _LARGEST_CHUNK = 250, 4_000
@@ -52,18 +51,18 @@ def find_alike(
     even_with_seeds: bool,
     by_engine: Mapping[str, Derivation],
 ) -> None:
-    """Create the table `ALIKE`, which has the first of the similar steps for each prompt in it.
+    """Create the table `ALIKE`.
 
     Args:
         connection: Has both stores in the schemas `train` and `eval`, each with its table `texts`.
         threshold: Above 0 and up to 1.
         even_with_seeds: Also compare two prompts whose worlds both have seeds.
-        by_engine: The stores, whose texts an engine reads; empty to read them here.
+        by_engine: The stores by side, for an engine that reads their texts; empty for this process.
     """
     run = connection.execute
     create_none(connection)
     for side, other in (("train", "eval"), ("eval", "train")):
-        # prompts with seeds are compared only with prompts without
+        # a prompt with seeds is compared only with prompts without: it stays if the other side has any
         seedless = run(f"FROM {other}.texts WHERE NOT has_seed LIMIT 1").fetchall()
         run(
             f"CREATE TEMP TABLE of_{side} AS SELECT *, "
@@ -73,6 +72,8 @@ def find_alike(
             "CAST(any_value(frame) AS UUID) AS frame, bool_or(NOT has_seed) AS is_seedless "
             f"FROM {side}.texts GROUP BY near HAVING is_seedless OR {even_with_seeds or bool(seedless)})"
         )
+    if not all(run(f"FROM of_{side} LIMIT 1").fetchall() for side in ("train", "eval")):
+        return
     if not by_engine:
         _runs(connection, "eval", "SELECT * FROM of_eval", "eval_runs")
         _find_rarest(connection, threshold)
@@ -117,16 +118,16 @@ def write_alike(item: dict[str, Any]) -> str:
 @contextmanager
 def _opened(item: dict[str, Any], side: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the store of a task as one side, with the tables that were saved for it."""
-    with connect(threads=1) as connection, reading(connection, item["store"], hint=NO_ROOM):
-        connection.execute(f"CREATE SCHEMA {side}; SET schema = '{side}'")
-        create_views(connection, open_store(item["store"]))
-        connection.execute("SET schema = 'main'")
+    with deriving(item["store"], threads=1, is_verified=True) as derivation:
+        run = derivation.connection.execute
+        run(f"CREATE SCHEMA {side}; CREATE VIEW {side}.steps AS FROM main.steps")
         for table, path in item["tables"].items():
-            connection.execute(f"CREATE TEMP TABLE {table} AS FROM read_parquet({file_literal(Path(path))})")
-        yield connection
+            run(f"CREATE TEMP TABLE {table} AS FROM read_parquet({file_literal(Path(path))})")
+        yield derivation.connection
 
 
 def _find_rarest(connection: duckdb.DuckDBPyConnection, threshold: float) -> None:
+    """Create `rarest`: of each evaluation prompt so many n-grams that a similar prompt has one of them."""
     connection.execute(
         "CREATE TEMP TABLE rarest AS SELECT number, run FROM (SELECT *, row_number() OVER (PARTITION BY "
         "number ORDER BY n_prompts, run) AS rank FROM eval_runs JOIN (SELECT run, count(*) AS n_prompts "

@@ -75,7 +75,7 @@ def leak(
             above 0 to 1. None to compare only prompts that read the same.
         by: Columns, metrics or `tags.NAME` whose values must not be on both sides together.
         reservations: Reserved worlds; None for the `trajkit.toml` of the working folder and those above it.
-        engine: Reads the texts; None for this process.
+        engine: Reads and compares the texts; None for this process.
 
     Raises:
         RequestError: `near` is out of range.
@@ -92,7 +92,7 @@ def leak(
         findings = [_reserved_worlds(connection, kept)]
         aliased = Aliased(n=0, n_of=0, worlds=())
         if evaluation is not None:
-            _read_texts(connection, stores, near, strict_text, engine, None)
+            _compare_texts(connection, stores, near, strict_text, engine, None)
             findings += [*_same_worlds(connection), *_same_texts(connection, strict_text)]
             findings.append(_same_rooms(connection))
             aliased = _aliased(connection)
@@ -131,7 +131,7 @@ def drop_leaks(
         near: As in `leak`.
         by: As in `leak`.
         reservations: As in `leak`.
-        engine: Reads the texts and writes the new store; None for this process.
+        engine: Reads and compares the texts, and writes the new store; None for this process.
 
     Returns:
         The manifest of the new store, None without a goal; and the lineage entry.
@@ -152,7 +152,7 @@ def drop_leaks(
         barred = in_reserved(connection, kept, "o")
         rows = connection.execute(f"SELECT episode_id FROM eval.own AS o WHERE {barred}").fetchall()
         why |= {episode_id: LeakKind.RESERVED for (episode_id,) in rows}
-        _read_texts(connection, stores, near, strict_text, engine, goal)
+        _compare_texts(connection, stores, near, strict_text, engine, goal)
         for finding in chain(_same_worlds(connection), _same_texts(connection, strict_text)):
             rows = connection.execute(
                 "SELECT episode_id FROM eval_rows WHERE value IN (SELECT value FROM both_have WHERE blocks)"
@@ -217,7 +217,7 @@ def _connected(stores: dict[str, Store], by: Sequence[str]) -> Iterator[duckdb.D
         yield connection
 
 
-def _read_texts(
+def _compare_texts(
     connection: duckdb.DuckDBPyConnection,
     stores: Mapping[str, Store],
     near: float | None,
@@ -233,6 +233,9 @@ def _read_texts(
             for side, store in stores.items()
             if engine is not None
         }
+        if by_engine:  # Ctrl-C stops this connection, not those of the stores, and errors name both
+            paths = " or ".join(str(store.path) for store in stores.values())
+            stack.enter_context(reading(connection, paths, hint=NO_ROOM))
         for side in stores:
             connection.execute(f"SET schema = '{side}'")
             for table, text in (("starts", first_texts("false")), ("texts", step_texts(_NO_STEPS))):
@@ -253,7 +256,7 @@ def _read_texts(
                     )
                     connection.execute(f"INSERT INTO {table} {found}")
         connection.execute("SET schema = 'main'")
-        _find_alike(connection, near, strict_text, by_engine)
+        _alike_if_blocking(connection, near, strict_text, by_engine)
 
 
 def write_texts(item: dict[str, Any]) -> str:
@@ -268,7 +271,7 @@ def write_texts(item: dict[str, Any]) -> str:
     return folder.name
 
 
-def _find_alike(
+def _alike_if_blocking(
     connection: duckdb.DuckDBPyConnection,
     near: float | None,
     strict_text: bool,

@@ -105,7 +105,7 @@ class Signing:
         self, derivation: Derivation, *, threshold: float, shingle: int, threads: int | None = None
     ) -> None:
         self._sketch = need("rensa", extra="dedupe").RMinHash
-        self._connection, self._threads = derivation.connection, threads or os.cpu_count()
+        self._connection, self._threads = derivation.connection, threads or min(32, os.cpu_count() or 1)
         self._shingle, self._n_rows = shingle, rows_per_band(threshold)
         self.settings = {"threshold": threshold, "shingle": shingle}
         """The settings by name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,17 +45,25 @@ class Spread(Model):
     """The same for the sums over each episode, because the steps of an attempt are not independent."""
 
 
-def spreads(
-    episodes: npt.NDArray[np.int64], values: Numbers, tasks: Sequence[str], task_of: npt.NDArray[np.int64]
-) -> tuple[Spread, tuple[Spread, ...]]:
+class Weights(NamedTuple):
+    """The weights of the learned steps, in the order of episodes and steps."""
+
+    episodes: npt.NDArray[np.int64]
+    """The number of each step's episode."""
+    values: Numbers
+    tasks: Sequence[str]
+    """The names of the tasks, in order."""
+    task_of: npt.NDArray[np.int64]
+    """The place in `tasks` for each number of an episode."""
+
+
+def spreads(weights: Weights) -> tuple[Spread, tuple[Spread, ...]]:
     """Return the distribution over the whole store, and by task in the order of their names.
 
     Args:
-        episodes: The number of the episode of each step, ascending; not empty.
-        values: The weight of each step.
-        tasks: The names of the tasks, in order.
-        task_of: The place of its task in `tasks` for each number of an episode.
+        weights: Of at least one step.
     """
+    episodes, values, tasks, task_of = weights
 
     def spread(task: str | None, chosen: Any = slice(None)) -> Spread:
         mine, of_episode = values[chosen], episodes[chosen]

@@ -15,6 +15,7 @@ from trajkit.curation.advantages import Advantages, Attempts, Scheme, advantages
 from trajkit.curation.derive import Derivation
 from trajkit.curation.keys import group_key
 from trajkit.curation.selection.groups import Score
+from trajkit.curation.weights.spread import Weights
 from trajkit.errors import DataError
 from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
@@ -70,18 +71,6 @@ _WEIGHTED = f"""
         WHEN w.value IS NULL THEN s.mask_reason WHEN w.value = 0 THEN '{ZERO}' END AS mask_reason)
     FROM steps s LEFT JOIN trajkit_weight w USING (episode_id, step_index)
 """
-
-
-class Weights(NamedTuple):
-    """The weights of the learned steps, in the order of episodes and steps."""
-
-    episodes: npt.NDArray[np.int64]
-    """The number of each step's episode."""
-    values: npt.NDArray[np.float64]
-    tasks: Sequence[str]
-    """The names of the tasks, in order."""
-    task_of: npt.NDArray[np.int64]
-    """The place in `tasks` for each number of an episode."""
 
 
 class Gains(NamedTuple):

@@ -212,7 +212,7 @@ def weight(
             **asked.numbers,
         )
         _check(derivation, asked, gains)
-        whole, tasks = spreads(*gains.weights)
+        whole, tasks = spreads(gains.weights)
         report = WeightReport(
             scheme=asked.scheme,
             score=score.name if score else None,
