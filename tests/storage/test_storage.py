@@ -114,7 +114,7 @@ EVERY_COMMAND = """
     mask {b}/good --reason invalid -o {b}/masked
     weight {b}/good --scheme grpo -o {b}/weighted
     split {b}/good --ratio train=0.7,val=0.3 -o {b}/sides
-    leak {b}/sides/train {b}/sides/val
+    leak {b}/sides/train {b}/sides/val --workers 2
     merge {b}/sides/train {b}/sides/val -o {b}/whole
     redact {b}/good --no-gate -o {b}/redacted
     replay {b}/good -o {b}/replayed
