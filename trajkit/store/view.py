@@ -136,7 +136,7 @@ def parts_between(
 
     A query opens all files that it names. Opening 200 files takes longer than reading the rows of one.
     """
-    paths = {table: store.parts(table) for table in TABLES}
+    paths: dict[str, Sequence[Path]] = {table: store.parts(table) for table in TABLES}
     if len(paths["steps"]) == 1:
         return paths
     every = ", ".join(file_literal(path) for table in TABLES for path in paths[table])

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from trajkit.curation.derive import Derivation, deriving, saved
 from trajkit.curation.leaks.texts import hashes_as, message_text, shingle_hashes
+from trajkit.schema.base import JsonObject
 from trajkit.store.engine import file_literal, literal
 from trajkit.store.view import full_steps
 
@@ -81,7 +82,7 @@ def find_alike(
         return
 
     def over(side: str, function: Callable[[Any], str], *tables: str) -> str:
-        facts = {
+        facts: JsonObject = {
             "tables": {table: saved(connection, table, by_engine[side].folder) for table in tables},
             "threshold": threshold,
             "even_with_seeds": even_with_seeds,
