@@ -9,6 +9,7 @@ import pytest
 
 from tests.matrix import daily
 from tests.store.conftest import make_episode, make_step
+from tests.store.test_view import in_files
 from trajkit.curation.selection.select import select
 from trajkit.errors import NothingMatched, QueryError, StoreError
 from trajkit.schema import LineageEntry
@@ -148,6 +149,20 @@ def test_a_saved_selection_is_a_store_of_those_episodes(ten: Store, tmp_path: Pa
     entry = manifest.lineage[0]
     assert isinstance(entry, LineageEntry)
     assert entry.arguments == {"expression": "ok and task = 'goto'"}
+
+
+def test_a_store_of_many_files_has_the_same_episodes_in_every_order(
+    ten: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bound in ("_STEPS_PER_BATCH", "_STEPS_PER_PART"):
+        monkeypatch.setattr(f"trajkit.store.chosen.{bound}", 5)
+    one, many = Dataset(ten), Dataset(in_files(ten, tmp_path / "files"))
+    backwards = [each.order_by("seed % 3", descending=True) for each in (one, many)]
+    for whole, cut in ((one, many), backwards):
+        assert list(whole) == list(cut)
+        for table in ("episodes", "steps", "feedback", "steps_full"):
+            assert whole.arrow(table).read_all() == cut.arrow(table).read_all()
+        assert cut.save(tmp_path / f"saved-{id(cut)}").digest == ten.manifest.digest
 
 
 def test_saving_nothing_is_refused_with_the_tally(ten: Store, tmp_path: Path) -> None:

@@ -118,22 +118,23 @@ def test_full_prompts_come_for_the_chosen_episodes_only(store_of: Callable[..., 
     assert [(row["episode_id"], len(json.loads(row["prompt"]))) for row in rows] == [("y", 1), ("y", 2)]
 
 
+def in_files(whole: Store, goal: Path) -> Store:
+    """The same store, with a file of each table for each episode."""
+    with connect() as connection, StoreWriter(goal, kind="test", metrics=whole.manifest.metrics) as writer:
+        create_views(connection, whole)
+        for (name,) in connection.execute("SELECT episode_id FROM episodes ORDER BY 1").fetchall():
+            mine = {table: f"(SELECT * FROM {table} WHERE episode_id = {literal(name)})" for table in TABLES}
+            writer.add(connection, **mine)
+        writer.finish()
+    return open_store(goal)
+
+
 @pytest.mark.parametrize("has_statistics", [True, False])
 def test_narrowed_views_read_only_the_files_of_a_span_until_they_are_created_again(
     tmp_path: Path, store_of: Callable[..., Store], has_statistics: bool
 ) -> None:
     ids = ["é[1]", "*", "a", "b'b", "\U0001f511", "zz"]
-    whole = store_of([make_episode(name) for name in ids])
-    with (
-        connect() as connection,
-        StoreWriter(tmp_path / "parts", kind="test", metrics=whole.manifest.metrics) as writer,
-    ):
-        create_views(connection, whole)
-        for name in ids:
-            mine = {table: f"(SELECT * FROM {table} WHERE episode_id = {literal(name)})" for table in TABLES}
-            writer.add(connection, **mine)
-        writer.finish()
-    store = open_store(tmp_path / "parts")
+    store = in_files(store_of([make_episode(name) for name in ids]), tmp_path / "parts")
     for path in () if has_statistics else [*store.parts("steps"), *store.parts("episodes")]:
         pq.write_table(pq.ParquetFile(path).read(), path, write_statistics=False)
     with connect() as connection:
@@ -149,5 +150,5 @@ def test_narrowed_views_read_only_the_files_of_a_span_until_they_are_created_aga
         assert connection.execute(between).fetchall() == [(0,)]
         create_views(connection, store)
         assert connection.execute("SELECT count(*) FROM steps").fetchall() == [
-            (whole.manifest.counts.n_steps,)
+            (store.manifest.counts.n_steps,)
         ]
