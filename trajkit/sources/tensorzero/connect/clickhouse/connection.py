@@ -22,7 +22,7 @@ _CONNECT_TIMEOUT_S = 10
 _STREAM_TIMEOUT_S = 600
 """Longest silence in the middle of an answer."""
 
-_BLOCK_BYTES = 32_000_000
+_BLOCK_BYTES = 16_000_000
 """Approximate size of a batch of rows: one large batch costs less than many small ones."""
 
 _ONLY_READING = "2"
