@@ -53,8 +53,8 @@ class Calls:
         self, tools: tuple[JsonObject, ...], messages: Iterable[Message]
     ) -> tuple[JsonObject, ...]:
         """Return the declared tools of a row, completed by the tools that its messages call."""
-        if not tools and self._given:
-            return self._given
+        if not self._is_from_calls and not (tools and self._given):
+            return tools or self._given
         declared = {tool.get("name") for tool in tools}
         blocks = (block for message in messages for block in message.content)
         called = [call for call in blocks if isinstance(call, ToolCallBlock) and call.name not in declared]

@@ -72,13 +72,8 @@ def conversation_flaws(
             yield wrong_type(where, "a message", message)
             are_read = False
             continue
-        if target.flawless is None:
-            yield from message_flaws(message, where, target)
-        elif not target.flawless.get(message):
-            flaws = list(message_flaws(message, where, target))
-            yield from flaws
-            if not flaws:
-                target.flawless.keep(message, True, n_characters(message))
+        if target.flawless is None or not target.flawless.get(message):
+            yield from _noted(message, target, message_flaws(message, where, target))
         role = message.get("role")
         are_read = are_read and isinstance(role, str) and role in MESSAGE_KEYS
     if not messages:
@@ -87,6 +82,14 @@ def conversation_flaws(
         yield from _order_flaws(messages, path, target)
         yield from _pairing_flaws(messages, path)
         yield from schema_flaws(messages, path, tools)
+
+
+def _noted(value: Any, target: Target, flaws: Iterator[Flaw]) -> Iterator[Flaw]:
+    """Yield the flaws of a value, and note if it has none."""
+    found = list(flaws)
+    yield from found
+    if target.flawless is not None and not found:
+        target.flawless.keep(value, True, n_characters(value))
 
 
 def message_flaws(message: dict[str, Any], where: str, target: Target) -> Iterator[Flaw]:
@@ -192,11 +195,14 @@ def tool_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
     if parallel is not None and not isinstance(parallel, bool):
         yield wrong_type("$.parallel_tool_calls", "true or false", parallel)
     tools = row.get("tools")
-    if tools is None:
-        return
-    if not isinstance(tools, list):
+    if isinstance(tools, list):
+        if target.flawless is None or not target.flawless.get(tools):
+            yield from _noted(tools, target, _list_flaws(tools, target))
+    elif tools is not None:
         yield wrong_type("$.tools", "a list of tools", tools)
-        return
+
+
+def _list_flaws(tools: Sequence[Any], target: Target) -> Iterator[Flaw]:
     seen: dict[str, int] = {}
     for index, tool in enumerate(tools):
         where = f"$.tools[{index}]"
@@ -237,7 +243,14 @@ def _pairing_flaws(messages: Sequence[dict[str, Any]], path: str) -> Iterator[Fl
 
     Services refuse such rows. Calls and results without a readable id are ignored.
     """
-    waiting: dict[str, Flaw] = {}
+    waiting: dict[str, str] = {}
+    """The place of each call without its result, by id."""
+
+    def unanswered() -> Iterator[Flaw]:
+        for call_id, at in waiting.items():
+            hint = "add the tool message that answers it"
+            yield Flaw("tool call without its result", at, hint, shown(call_id))
+
     for position, message in enumerate(messages):
         where = f"{path}[{position}]"
         if message.get("role") == "tool":
@@ -246,8 +259,8 @@ def _pairing_flaws(messages: Sequence[dict[str, Any]], path: str) -> Iterator[Fl
                 hint = "put it right after the message with the call, once"
                 yield Flaw("tool result without its call", f"{where}.tool_call_id", hint, shown(call_id))
             continue
-        yield from waiting.values()
-        waiting = {}
+        yield from unanswered()
+        waiting.clear()
         calls = message.get("tool_calls")
         for index, call in enumerate(calls if isinstance(calls, list) else ()):
             call_id = call.get("id") if isinstance(call, dict) else None
@@ -256,10 +269,9 @@ def _pairing_flaws(messages: Sequence[dict[str, Any]], path: str) -> Iterator[Fl
             at = f"{where}.tool_calls[{index}].id"
             if call_id in waiting:
                 yield Flaw("two tool calls with one id", at, "give each an id of its own", shown(call_id))
-            hint = "add the tool message that answers it"
-            waiting[call_id] = Flaw("tool call without its result", at, hint, shown(call_id))
+            waiting[call_id] = at
     if messages and messages[-1].get("role") == "tool":
-        yield from waiting.values()
+        yield from unanswered()
 
 
 def _calls(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -277,7 +289,7 @@ def schema_flaws(messages: Sequence[dict[str, Any]], path: str, tools: Any) -> I
         if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
     }
     for position, message in enumerate(messages):
-        for index, call in enumerate(_calls(message)):
+        for index, call in enumerate(_calls(message) if "tool_calls" in message else ()):
             name = call["function"].get("name")
             if isinstance(name, str) and name not in declared:
                 at = f"{path}[{position}].tool_calls[{index}].function.name"
