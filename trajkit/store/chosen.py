@@ -199,7 +199,8 @@ class Chosen(Closing):
                 split=manifest.split,
             ) as writer:
                 for part, lowest, highest in parts:
-                    narrow_views(connection, self._store, lowest, highest)
+                    with explaining(self._store, connection):
+                        narrow_views(connection, self._store, lowest, highest)
                     mine = f"SEMI JOIN (SELECT episode_id FROM chosen WHERE part = {part}) USING (episode_id)"
                     writer.add(connection, **{table: f"(SELECT * FROM {table} {mine})" for table in TABLES})
                 return writer.finish(lineage=lineage, connection=connection)

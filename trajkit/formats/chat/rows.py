@@ -93,8 +93,6 @@ class Dialect:
         default_factory=lambda: {0: Memo(), 1: Memo()}, compare=False, repr=False
     )
     """Messages of the latest rows by weight: a row of a long conversation repeats those of the row before."""
-    written_tools: Memo[Chat] = field(default_factory=Memo, compare=False, repr=False)
-    """Tools of the latest rows, which have the same ones."""
 
 
 class ChatWriter:
@@ -164,13 +162,7 @@ class ChatWriter:
 
     def tools(self, tools: Sequence[JsonObject]) -> Chat:
         """Return the tools as functions."""
-        if (known := self._dialect.written_tools.get(tools)) is not None:
-            return known
-        n_losses = len(self.losses)
-        written = list(functions(tools, self.losses))
-        if n_losses == len(self.losses):
-            self._dialect.written_tools.keep(tools, written, n_characters(written))
-        return written
+        return list(functions(tools, self.losses))
 
     def row(self, value: dict[str, Any], tools: Sequence[JsonObject]) -> Row:
         """Return a row with these values and the tools, and the losses and problems so far."""

@@ -72,8 +72,13 @@ def conversation_flaws(
             yield wrong_type(where, "a message", message)
             are_read = False
             continue
-        if target.flawless is None or not target.flawless.get(message):
-            yield from _noted(message, target, message_flaws(message, where, target))
+        if target.flawless is None:
+            yield from message_flaws(message, where, target)
+        elif not target.flawless.get(message):
+            flaws = list(message_flaws(message, where, target))
+            yield from flaws
+            if not flaws:
+                target.flawless.keep(message, True, n_characters(message))
         role = message.get("role")
         are_read = are_read and isinstance(role, str) and role in MESSAGE_KEYS
     if not messages:
@@ -82,14 +87,6 @@ def conversation_flaws(
         yield from _order_flaws(messages, path, target)
         yield from _pairing_flaws(messages, path)
         yield from schema_flaws(messages, path, tools)
-
-
-def _noted(value: Any, target: Target, flaws: Iterator[Flaw]) -> Iterator[Flaw]:
-    """Yield the flaws of a value, and note if it has none."""
-    found = list(flaws)
-    yield from found
-    if target.flawless is not None and not found:
-        target.flawless.keep(value, True, n_characters(value))
 
 
 def message_flaws(message: dict[str, Any], where: str, target: Target) -> Iterator[Flaw]:
@@ -195,14 +192,11 @@ def tool_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
     if parallel is not None and not isinstance(parallel, bool):
         yield wrong_type("$.parallel_tool_calls", "true or false", parallel)
     tools = row.get("tools")
-    if isinstance(tools, list):
-        if target.flawless is None or not target.flawless.get(tools):
-            yield from _noted(tools, target, _list_flaws(tools, target))
-    elif tools is not None:
+    if tools is None:
+        return
+    if not isinstance(tools, list):
         yield wrong_type("$.tools", "a list of tools", tools)
-
-
-def _list_flaws(tools: Sequence[Any], target: Target) -> Iterator[Flaw]:
+        return
     seen: dict[str, int] = {}
     for index, tool in enumerate(tools):
         where = f"$.tools[{index}]"

@@ -76,7 +76,7 @@ class Target:
     suffix_has_dots: bool = True
     """Whether the suffix of the tuned model's name may have dots."""
     flawless: Memo[bool] | None = field(default=None, compare=False, repr=False)
-    """The latest messages and lists of tools without flaws, which the next rows repeat; None checks each."""
+    """The latest messages without flaws, where rows repeat those of the row before; None checks each."""
 
     @property
     def needs_call_ids(self) -> bool:
