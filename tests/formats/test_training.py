@@ -73,6 +73,11 @@ def test_a_row_says_all_but_what_its_losses_name(form: SftFormat, n_examples: in
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_rows_with_the_same_messages_and_tools_are_the_same(form: SftFormat) -> None:
+    check_row(form, TALK)
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 @pytest.mark.parametrize("role", ["system", "user", "tool"])
 @pytest.mark.parametrize("beside", [[], ["text"], [result()]], ids=["alone", "text", "result"])
 def test_a_call_that_is_not_the_models_is_kept_or_refused(
