@@ -323,9 +323,6 @@ class Training:
     """Columns that at least one row has."""
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-
-
 def json_line(value: Mapping[str, Any]) -> str:
     """Write a row as one line of JSON without the line break: no spaces, unescaped characters."""
-    return _encode(value)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -283,7 +283,7 @@ def schema_flaws(messages: Sequence[dict[str, Any]], path: str, tools: Any) -> I
         if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
     }
     for position, message in enumerate(messages):
-        for index, call in enumerate(_calls(message) if "tool_calls" in message else ()):
+        for index, call in enumerate(_calls(message)):
             name = call["function"].get("name")
             if isinstance(name, str) and name not in declared:
                 at = f"{path}[{position}].tool_calls[{index}].function.name"
