@@ -38,7 +38,7 @@ PLAN = "trajkit_parts"
 """Table of the episodes to write, with the part that each belongs to."""
 MOST_SHARDS = 1_000
 """Slurm takes no larger array unless it is told to."""
-_STEPS_PER_PART = 50_000
+_STEPS_PER_PART = 25_000
 _BYTES_PER_PART = 200_000_000
 
 

@@ -53,12 +53,14 @@ _BATCH_BYTES = 4_000_000
 _TEXT_BYTES = 300_000
 """Text whose hashes stay in a processor's cache."""
 _PAIRS_AT_ONCE = 20_000
+_BANDS_AT_ONCE = 1_000_000
 _PART = "trajkit_near_part"
 _PROMPTS = "trajkit_near_prompts"
 """The steps of `_PART` without their texts, with the `hashes` of all messages of their prompts."""
 _FIRSTS = "trajkit_near_firsts"
 SIGNATURES = "trajkit_near_signatures"
 BANDS = "trajkit_near_bands"
+_PAIRS = "trajkit_near_pairs"
 _LOST = "trajkit_near_lost"
 STEP_KEYS = "trajkit_step_keys"
 """Table `(number, episode_id, step_index, is_eval, is_learned, prompt, answer, act)`: a row per step,
@@ -245,7 +247,8 @@ def _standing(derivation: Derivation, threshold: float) -> pa.Table:
         derivation.connection.register("trajkit_near_gone", pa.table({"number": gone}))
         run(
             f"CREATE OR REPLACE TEMP TABLE {_LOST} AS SELECT bucket FROM (SELECT bucket, min(number) AS "
-            f"number FROM {BANDS} GROUP BY bucket) SEMI JOIN trajkit_near_gone USING (number)"
+            f"number FROM {BANDS} SEMI JOIN (SELECT bucket FROM {BANDS} SEMI JOIN trajkit_near_gone "
+            "USING (number)) USING (bucket) GROUP BY bucket) SEMI JOIN trajkit_near_gone USING (number)"
         )
         _keep_bands(derivation, "ANTI JOIN trajkit_near_gone")
         derivation.connection.unregister("trajkit_near_gone")
@@ -261,10 +264,20 @@ def _standing(derivation: Derivation, threshold: float) -> pa.Table:
 
 def _alike(derivation: Derivation, bands: str, threshold: float) -> Iterator[tuple[int, int, float]]:
     """Yield each prompt with the first of one of its buckets and their similarity, ordered by prompt."""
+    run = derivation.connection.execute
+    run(f"CREATE OR REPLACE TEMP TABLE {_PAIRS} (number BIGINT, first BIGINT)")
+    ((n_bands,),) = run(f"SELECT count(*) FROM {bands}").fetchall()
+    n_parts = n_bands // _BANDS_AT_ONCE + 1
+    for part in range(n_parts):  # grouped at once, all buckets would need several times the memory
+        mine = f"(SELECT * FROM {bands} WHERE bucket % {n_parts} = {part})"
+        run(
+            f"INSERT INTO {_PAIRS} SELECT DISTINCT number, first FROM {mine} JOIN (SELECT bucket, "
+            f"min(number) AS first FROM {mine} GROUP BY bucket HAVING count(*) > 1) USING (bucket) "
+            "WHERE number > first"
+        )
     reader = derivation.connection.sql(
-        f"SELECT p.number, p.first, a.signature AS one, b.signature AS other FROM (SELECT DISTINCT number, "
-        f"first FROM {bands} JOIN (SELECT bucket, min(number) AS first FROM {bands} GROUP BY bucket "
-        f"HAVING count(*) > 1) USING (bucket) WHERE number > first) AS p "
+        "SELECT p.number, p.first, a.signature AS one, b.signature AS other "
+        f"FROM (SELECT DISTINCT * FROM {_PAIRS}) AS p "
         f"JOIN {SIGNATURES} AS a ON a.number = p.number JOIN {SIGNATURES} AS b ON b.number = p.first "
         "WHERE a.frame = b.frame"
     ).to_arrow_reader(_PAIRS_AT_ONCE)
