@@ -113,6 +113,17 @@ def test_json_that_is_none_is_named(data, words):
         json_of(data)
 
 
+@pytest.mark.parametrize("padding", [0, 5_000, 50_000, 5_000_000])
+def test_a_number_that_is_too_large_is_found_in_texts_of_every_size(padding):
+    text = '{"before":"%s","n":%s,"after":"%s"}'
+    around = ("1e308 " * (padding // 6), "code " * (padding // 5))
+    for number in ("1e309", "-1E309", "1e+309", "2.5E+0400", "1" * 310, f"-{'1' * 310}.5"):
+        with pytest.raises(BadDocument, match="n: a number that is too large"):
+            json_of((text % (around[0], number, around[1])).encode())
+    for number in ("1e308", "-1e-400", "1" * 308, "0." + "1" * 400):
+        assert json_of((text % (around[0], number, around[1])).encode())["n"] == json.loads(number)
+
+
 @pytest.mark.parametrize("more", [{"metrics": None}, {"llm_call_count": 1}], ids=["usual", "unusual"])
 def test_a_number_that_is_none_in_the_arguments_of_a_tool_is_named(more, tmp_path):
     text = json.dumps(document(USER, {**ASKS, **more}, DONE))

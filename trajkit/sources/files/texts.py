@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import numpy as np
 from pydantic_core import from_json
 
 from trajkit._core.outside import regular_file
@@ -19,6 +20,8 @@ from trajkit.sources.files.found import MOST_BYTES
 _BOM = b"\xef\xbb\xbf"
 _PIECE = 1 << 20
 _ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
+_LONG = (10_000, 4_000_000)
+"""Bytes of the texts in which numpy looks for such numbers: it is slow to begin, and takes memory."""
 _HUGE = (b"0e000", b"0" * 300)
 """What a number that is too large, and some texts, look like with every digit 0 and no plus sign."""
 
@@ -79,10 +82,21 @@ def json_of(data: bytes, *, is_last_line: bool = False) -> Any:
         value = from_json(data, allow_inf_nan=False, cache_strings="keys")
     except ValueError as error:
         raise _why_not(data, str(error), is_last_line=is_last_line) from None
+    if _LONG[0] < len(data) < _LONG[1] and not _may_have_huge(data):
+        return value
     alike = data.translate(_ALIKE, b"+")  # twenty times as fast as a regular expression
     if any(huge in alike for huge in _HUGE):
         _refuse_huge(value)
     return value
+
+
+def _may_have_huge(data: bytes) -> bool:
+    """Whether a long text may have such a number: three times as fast as `translate`."""
+    codes = np.frombuffer(data.replace(b"+", b""), np.uint8)
+    is_e, is_digit = codes | np.uint8(32) == ord("e"), codes - np.uint8(ord("0")) < 10
+    is_power = is_e[:-3] & is_digit[1:-2] & is_digit[2:-1] & is_digit[3:]
+    sampled = is_digit[::100]
+    return bool(is_power.any() or (sampled[:-2] & sampled[1:-1] & sampled[2:]).any())
 
 
 def opened(path: Path, within: Path | None) -> IO[bytes]:
