@@ -101,7 +101,11 @@ def planted() -> tuple[list[Episode], list[Episode]]:
     return train, evaluation
 
 
-def test_every_planted_leak_is_found_and_nothing_else(write: Write) -> None:
+@pytest.mark.parametrize("n_steps", [10_000, 3])
+def test_every_planted_leak_is_found_and_nothing_else(
+    write: Write, n_steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trajkit.curation.leaks.leak._STEPS_PER_SPAN", n_steps)
     train, evaluation = planted()
     report = compared(write, train, evaluation)
     places: dict[str, list[int]] = {}

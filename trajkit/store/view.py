@@ -71,7 +71,9 @@ def full_steps(steps: str) -> str:
     return _FULL_STEPS.format(steps=steps)
 
 
-def spans(connection: duckdb.DuckDBPyConnection, store: Store | None = None) -> Iterator[str]:
+def spans(
+    connection: duckdb.DuckDBPyConnection, store: Store | None = None, n_steps: int | None = None
+) -> Iterator[str]:
     """Yield conditions on `episode_id` that split `steps` into spans of a bounded number of rows.
 
     Prompts are many times as long as their stored parts: code that needs all prompts reads them span by span.
@@ -81,12 +83,12 @@ def spans(connection: duckdb.DuckDBPyConnection, store: Store | None = None) -> 
         connection: Has the views of a store.
         store: If given, the views read only the files of the current span (`narrow_views`), and all files
             after the last one.
+        n_steps: About how many rows a span has; None for 25,000.
     """
     found = connection.execute(
-        "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, "
-        f"(sum(n) OVER (ORDER BY episode_id) - n) // {_STEPS_AT_ONCE} AS span FROM (SELECT episode_id, "
-        "count(*) AS n FROM steps WHERE episode_id IS NOT NULL GROUP BY episode_id)) "
-        "GROUP BY span ORDER BY span"
+        "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, (sum(n) OVER (ORDER BY "
+        f"episode_id) - n) // {n_steps or _STEPS_AT_ONCE} AS span FROM (SELECT episode_id, count(*) AS n "
+        "FROM steps WHERE episode_id IS NOT NULL GROUP BY episode_id)) GROUP BY span ORDER BY span"
     ).fetchall()
     for lowest, highest in found:
         if store is not None:

@@ -47,6 +47,8 @@ from trajkit.store.view import create_views, spans
 
 _MOST_EXAMPLES = 3
 _SHOWN_CHARACTERS = 100
+_STEPS_PER_SPAN = 10_000
+"""A step of a long conversation has the hashes of all its messages, in several forms at once."""
 _HASHES = {"starts": ("first_text",), "texts": ("prompt", "near", "frame", "answer")}
 """The columns of hashes in each table of texts."""
 _NO_STEPS = f"({hashed_steps('false')})"
@@ -243,7 +245,7 @@ def _compare_texts(
             if not by_engine:
                 connection.execute(f"CREATE TABLE hashed AS {hashed_steps()}")
                 connection.execute(f"INSERT INTO starts {with_seeds.format(first_texts())}")
-                for span in spans(connection):
+                for span in spans(connection, n_steps=_STEPS_PER_SPAN):
                     texts = step_texts(f"(SELECT * FROM hashed WHERE {span})")
                     connection.execute(f"INSERT INTO texts {with_seeds.format(texts)}")
                 connection.execute("DROP TABLE hashed")
