@@ -49,7 +49,7 @@ def test_no_steps_are_a_group() -> None:
 
 @pytest.mark.parametrize(
     ("n_steps", "n_bytes", "n_buckets"),
-    [(0, 0, 1), (1, 10, 1), (GROUP_STEPS, 0, 1), (5 * GROUP_STEPS, 230 * MB, 5), (50_000, 2_400 * MB, 40)],
+    [(0, 0, 1), (1, 10, 1), (GROUP_STEPS, 0, 1), (5 * GROUP_STEPS, 230 * MB, 6), (50_000, 2_400 * MB, 40)],
 )
 def test_buckets_follow_the_steps_or_the_length_of_their_texts(
     n_steps: int, n_bytes: int, n_buckets: int

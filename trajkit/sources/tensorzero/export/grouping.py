@@ -25,7 +25,9 @@ _NOTHING = Size(0, 0, 0)
 def count_buckets(n_steps: int, n_bytes: float) -> int:
     """The number of buckets on disk, from the number of steps and the length of their texts."""
     most = min(_MAX_BUCKETS, max(1, (_open_files() - _SPARE_FILES) // 2))
-    return min(math.ceil(max(n_steps / GROUP_STEPS, n_bytes / _BUCKET_BYTES, 1)), most)
+    n = math.ceil(max(n_steps / GROUP_STEPS, n_bytes / _BUCKET_BYTES, 1))
+    # an even number, as two threads assemble: for the last of five groups one would wait for the other
+    return min(n + n % 2 if n > 1 else 1, most)
 
 
 def groups_of(inferences: Spool, calls: Spool) -> Iterator[Sequence[int]]:
