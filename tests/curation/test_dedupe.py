@@ -422,7 +422,11 @@ def test_the_command_says_what_now_exists(
     )
 
 
-def test_a_bucket_is_looked_at_again_whenever_its_first_prompt_is_dropped() -> None:
+@pytest.mark.parametrize("n_bands", [1_000_000, 3])
+def test_a_bucket_is_looked_at_again_whenever_its_first_prompt_is_dropped(
+    n_bands: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(near, "_BANDS_AT_ONCE", n_bands)
     alike = [0, 0, 2, 2, 4, 4]  # prompt 1 is like 0, 3 like 2, 5 like 4
     buckets = [(0, 0), (0, 1), (1, 1), (1, 2), (1, 3), (2, 3), (2, 4), (2, 5)]
     with connect() as connection:

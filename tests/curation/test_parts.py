@@ -56,8 +56,9 @@ def test_many_small_parts_in_many_files_give_what_one_gives(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("length.py").write_text("def length(episode):\n    return float(len(episode.steps[0].action))\n")
-    for module in ("curation.derive._STEPS_PER_PART", "store.view._STEPS_AT_ONCE"):
-        monkeypatch.setattr(f"trajkit.{module}", 8)
+    for module in ("derive._STEPS_PER_PART", "leaks.near._BANDS_AT_ONCE"):
+        monkeypatch.setattr(f"trajkit.curation.{module}", 8)
+    monkeypatch.setattr("trajkit.store.view._STEPS_AT_ONCE", 8)
     found = []
     spans = [range(5, 10), range(5), range(10, 12)]
     for place, layout in (("whole", None), ("files", spans)):

@@ -260,7 +260,11 @@ class Derivation:
             what: What is done.
         """
         assert self.engine is not None
-        items = [{**facts, **self.task, "where": piece.where} for piece in self._pieces("episodes")]
+        pieces = self._pieces("episodes")
+        size = math.ceil(len(pieces) / MOST_SHARDS) or 1
+        runs = [pieces[at : at + size] for at in range(0, len(pieces), size)]
+        spans = [run[0]._replace(highest=run[-1].highest) for run in runs]
+        items = [{**facts, **self.task, "where": span.where} for span in spans]
         with contextlib.closing(
             self.engine.map(
                 function, items, what=what, folder=self.folder, on_progress=lambda what, done, total: None

@@ -53,7 +53,7 @@ _BATCH_BYTES = 4_000_000
 _TEXT_BYTES = 300_000
 """Text whose hashes stay in a processor's cache."""
 _PAIRS_AT_ONCE = 20_000
-_BANDS_AT_ONCE = 1_000_000
+_BANDS_AT_ONCE, _MOST_PIECES = 1_000_000, 8
 _PART = "trajkit_near_part"
 _PROMPTS = "trajkit_near_prompts"
 """The steps of `_PART` without their texts, with the `hashes` of all messages of their prompts."""
@@ -245,14 +245,18 @@ def _standing(derivation: Derivation, threshold: float) -> pa.Table:
         if not gone:
             break
         derivation.connection.register("trajkit_near_gone", pa.table({"number": gone}))
+        theirs = f"SELECT bucket FROM {BANDS} SEMI JOIN trajkit_near_gone USING (number)"
+        lost = (
+            f"SELECT bucket FROM (SELECT bucket, min(number) AS number FROM {BANDS} SEMI JOIN ({theirs}) "
+            "USING (bucket) GROUP BY bucket) SEMI JOIN trajkit_near_gone USING (number)"
+        )
         run(
-            f"CREATE OR REPLACE TEMP TABLE {_LOST} AS SELECT bucket FROM (SELECT bucket, min(number) AS "
-            f"number FROM {BANDS} SEMI JOIN (SELECT bucket FROM {BANDS} SEMI JOIN trajkit_near_gone "
-            "USING (number)) USING (bucket) GROUP BY bucket) SEMI JOIN trajkit_near_gone USING (number)"
+            f"CREATE OR REPLACE TEMP TABLE {_LOST} AS SELECT * FROM {BANDS} SEMI JOIN ({lost}) "
+            "USING (bucket) ANTI JOIN trajkit_near_gone USING (number)"
         )
         _keep_bands(derivation, "ANTI JOIN trajkit_near_gone")
         derivation.connection.unregister("trajkit_near_gone")
-        bands = f"(SELECT * FROM {BANDS} SEMI JOIN {_LOST} USING (bucket))"
+        bands = _LOST
     return pa.table(
         {
             "number": pa.array(kept_for, pa.int64()),
@@ -267,9 +271,9 @@ def _alike(derivation: Derivation, bands: str, threshold: float) -> Iterator[tup
     run = derivation.connection.execute
     run(f"CREATE OR REPLACE TEMP TABLE {_PAIRS} (number BIGINT, first BIGINT)")
     ((n_bands,),) = run(f"SELECT count(*) FROM {bands}").fetchall()
-    n_parts = n_bands // _BANDS_AT_ONCE + 1
-    for part in range(n_parts):  # grouped at once, all buckets would need several times the memory
-        mine = f"(SELECT * FROM {bands} WHERE bucket % {n_parts} = {part})"
+    n_pieces = min(n_bands // _BANDS_AT_ONCE + 1, _MOST_PIECES)
+    for piece in range(n_pieces):  # grouped at once, all buckets would need several times the memory
+        mine = f"(SELECT * FROM {bands} WHERE bucket % {n_pieces} = {piece})"
         run(
             f"INSERT INTO {_PAIRS} SELECT DISTINCT number, first FROM {mine} JOIN (SELECT bucket, "
             f"min(number) AS first FROM {mine} GROUP BY bucket HAVING count(*) > 1) USING (bucket) "
@@ -288,6 +292,7 @@ def _alike(derivation: Derivation, bands: str, threshold: float) -> Iterator[tup
         pairs = pa.record_batch([batch.column(0), batch.column(1), pa.array(similarity)], ["n", "first", "s"])
         found.append(pairs.filter(pa.array(similarity >= threshold)))
     reader.close()
+    run(f"DROP TABLE {_PAIRS}")
     if not found:
         return
     table = pa.Table.from_batches(found).sort_by(
