@@ -117,7 +117,7 @@ def exposure(
         found = _worlds(each, env_id)
         if found.doubt is not None:
             unsure.append(Unsure(variant=each.variant, model=each.model, reason=found.doubt))
-        met = sorted((seed, task) for task, seed in found.worlds if _has(seeds, seed))
+        met = sorted((seed, task) for task, seed in found.worlds if seeds.has(seed))
         same: dict[str | None, list[tuple[int, str]]] = {
             None: [(seed, task) for seed, task in met if task in tasks]
         }
@@ -162,20 +162,10 @@ def is_reserved(env_id: str, tasks: Sequence[str], seeds: Seeds) -> bool:
     Raises:
         ConfigError: A `trajkit.toml` cannot be used.
     """
-    reservations = [each for each in reserved() if each.env == env_id]
-    for task in tasks:
-        kept = [each.seeds for each in reservations if task in each.tasks]
-        if not all(any(_has(some, seed) for some in kept) for seed in seeds):
-            return False
-    return True
-
-
-def _has(seeds: Seeds, seed: int) -> bool:
-    try:
-        seeds.index(seed)
-    except ValueError:
-        return False
-    return True
+    kept = [each for each in reserved() if each.env == env_id]
+    return all(
+        any(task in each.tasks and each.seeds.has(seed) for each in kept) for task in tasks for seed in seeds
+    )
 
 
 class _Known(NamedTuple):

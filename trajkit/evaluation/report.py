@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 
@@ -159,13 +159,11 @@ class _Reading:
         )
 
     def _unaliased(self, learned: Sequence[Source], compared: Sequence[tuple[str, str]]) -> Unaliased:
-        found: Aliases = _leave_out(self._connection, learned, self._sources)
+        found = _leave_out(self._connection, learned, self._sources)
         groups, self._tasks = read_groups(self._connection, self._named, self._measures)
         return Unaliased(
             trained_on=tuple(_side(source) for source in learned),
-            n_worlds=found.n_worlds,
-            n_aliased=found.n_aliased,
-            leaks=found.leaks,
+            **found,
             groups=tuple(self._results(groups)),
             comparisons=tuple(self._comparisons(groups, compared)),
         )
@@ -243,21 +241,14 @@ def _side(source: Source) -> StoreSide:
     return StoreSide(path=source.store.path, digest=source.store.manifest.digest, name=source.name)
 
 
-class Aliases(NamedTuple):
-    """The overlap between an evaluation and the training stores."""
-
-    n_worlds: int
-    """Worlds with environment, task and seed."""
-    n_aliased: int
-    """Worlds whose first text is also in an episode of a training store."""
-    leaks: tuple[str, ...]
-    """Forbidden overlaps, in words."""
-
-
 def _leave_out(
     connection: duckdb.DuckDBPyConnection, learned: Sequence[Source], sources: Sequence[Source]
-) -> Aliases:
-    """Find the worlds of `sources` that are aliased, and delete their episodes from the table `g`."""
+) -> dict[str, Any]:
+    """Find the worlds of `sources` that are aliased, and delete their episodes from the table `g`.
+
+    Returns:
+        The fields `n_worlds`, `n_aliased` and `leaks` of `Unaliased`.
+    """
     connection.execute("CREATE TEMP TABLE aliased (env_id VARCHAR, task VARCHAR, seed BIGINT)")
     leaks: list[str] = []
     for training in learned:
@@ -280,7 +271,7 @@ def _leave_out(
         int(connection.execute(text).fetchall()[0][0]) for text in (count, f"{count} AND {is_aliased}")
     )
     connection.execute(f"DELETE FROM g WHERE seed IS NOT NULL AND {is_aliased}")
-    return Aliases(n_worlds, n_aliased, tuple(leaks))
+    return {"n_worlds": n_worlds, "n_aliased": n_aliased, "leaks": tuple(leaks)}
 
 
 def _notes_on(

@@ -173,9 +173,7 @@ class LocalModel:
         return cls(voices)
 
     @classmethod
-    def of(
-        cls, network: Any, template: ChatTemplate, *, name: str = "model", version: str | None = None
-    ) -> Self:
+    def of(cls, network: Any, template: ChatTemplate, *, name: str = "model") -> Self:
         """Wrap a model that is in memory already, such as one that is being trained.
 
         Its caches are valid for the current weights: call `forget` after a change of the weights.
@@ -184,9 +182,8 @@ class LocalModel:
             network: The model of transformers; None for one at a service.
             template: Its tokenizer and chat template.
             name: Name in requests.
-            version: Name of its weights in `Said.sampled`; None when unknown.
         """
-        return cls({name: Voice(name, template, network, version=version)})
+        return cls({name: Voice(name, template, network)})
 
     def voice(self, name: str | None) -> Voice:
         """Return the model or adapter with a name.
@@ -214,15 +211,10 @@ class LocalModel:
         if n_threads is not None:
             torch.set_num_threads(n_threads)
 
-    def forget(self, *, version: str | None = None) -> None:
-        """Clear the caches of earlier prompts.
-
-        Args:
-            version: New name of the weights; None leaves it unchanged.
-        """
+    def forget(self) -> None:
+        """Clear the caches of earlier prompts."""
         for voice in self._voices.values():
             voice.prefixes.clear()
-            voice.version = version or voice.version
 
     def close(self) -> None:
         """Free the memory. The model cannot be used afterwards."""

@@ -251,8 +251,6 @@ def _estimate(service: Service, recipe: JsonObject, rows: Rows, facts: ModelFact
     n_tokens = None if n_epochs is None else round(rows.loss.n_within * n_epochs)
     price = facts.usd_per_million_tokens
     cost_usd = None if price is None or n_tokens is None else n_tokens / 1e6 * price
-    if cost_usd is not None and facts.least_usd is not None:
-        cost_usd = max(cost_usd, facts.least_usd)
     return Estimate(
         n_epochs=n_epochs,
         n_trained_tokens=n_tokens,

@@ -44,8 +44,6 @@ class ModelFacts(Model):
     """The model, as the service names it."""
     usd_per_million_tokens: float | None = Field(default=None, ge=0)
     """Price of a million trained tokens (each pass over the rows counts); None when unknown."""
-    least_usd: float | None = Field(default=None, ge=0)
-    """Lowest cost of a job; None when unknown."""
     price_as_of: date | None = None
     """Date of that price; None where it is the service's current price."""
     max_tokens: int | None = Field(default=None, gt=0)

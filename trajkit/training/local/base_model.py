@@ -55,17 +55,13 @@ def settled(base: str) -> str:
     return str(Path(base).resolve()) if Path(base).is_dir() else base
 
 
-def check_model(base: str) -> None:
-    """Read a model's configuration, so that a wrong name fails before anything is written.
+def check_model(base: str) -> Any:
+    """Return a model's configuration. A wrong name fails here, before anything is written.
 
     Raises:
         RequestError: There is no such model.
         MissingExtra: transformers is not installed.
     """
-    _config(base)
-
-
-def _config(base: str) -> Any:
     try:
         return pretrained(need("transformers", extra="local").AutoConfig, base)
     except (OSError, ValueError) as error:
@@ -113,7 +109,7 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
     """
     torch = need("torch", extra="local")
     transformers = need("transformers", extra="local")
-    config = _config(base)
+    config = check_model(base)
     try:
         with torch.device("meta"):
             # counted in 32 bits, whatever the model's own precision is

@@ -79,22 +79,10 @@ def _complete(runs: Runs, job: TuneJob, folder: Path, *, is_adapter: bool) -> No
     pretrained(transformers.AutoTokenizer, source).save_pretrained(folder)
     known = {name: value for name, value in job.result.items() if name in Trained.model_fields}
     trained = Trained.model_validate(known)  # results of preference trainings have more fields
-    write_card(folder, job, trained, is_adapter=is_adapter)
+    write_text(folder / CARD, "\n".join(_lines(job, trained, is_adapter)) + "\n")
 
 
 CARD = "README.md"
-
-
-def write_card(folder: Path, job: TuneJob, trained: Trained, *, is_adapter: bool) -> None:
-    """Write the card.
-
-    Args:
-        folder: Folder of the model.
-        job: The job that trained it.
-        trained: Result of the training.
-        is_adapter: Whether the folder holds an adapter.
-    """
-    write_text(folder / CARD, "\n".join(_lines(job, trained, is_adapter)) + "\n")
 
 
 def _lines(job: TuneJob, trained: Trained, is_adapter: bool) -> Iterator[str]:
