@@ -213,11 +213,6 @@ def line(*pieces: str | Styled) -> str:
     return "".join(visible(piece if isinstance(piece, str) else piece.text) for piece in pieces)
 
 
-def table(columns: Sequence[Cell], rows: Iterable[Sequence[str]], *, err: bool = False) -> None:
-    """Print a plain table."""
-    click.echo(table_text(columns, rows), err=err)
-
-
 def table_text(columns: Sequence[Cell], rows: Iterable[Sequence[str]]) -> str:
     """A plain table: aligned, no borders but a rule under the headings; never cut to the terminal."""
     cells = [[visible(text) for text in row] for row in ([cell.heading for cell in columns], *rows)]

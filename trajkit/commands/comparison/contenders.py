@@ -183,29 +183,14 @@ def models_of_variant(config_file: Path, function: str, variant: str) -> tuple[N
         ConfigError: The configuration cannot be read.
     """
     from trajkit.registry.toml_file import Configuration
+    from trajkit.rollouts.gateway.paid import texts, with_candidates
 
     configuration = Configuration.read(config_file)
     variants = configuration.get("functions", function, "variants") or {}
     found = []
-    for name in dict.fromkeys(_models(variants, variant, ())):
+    names = (name for table in with_candidates(variants, variant, ()) for name in texts(table, "model"))
+    for name in dict.fromkeys(names):
         providers = configuration.get("models", name, "providers") or {}
         served = [str(one["model_name"]) for one in providers.values() if "model_name" in one]
         found.append(NamedModel(name, tuple(dict.fromkeys(served))))
     return tuple(found)
-
-
-def _models(variants: Mapping[str, Any], name: str, above: tuple[str, ...]) -> Iterator[str]:
-    table = variants.get(name)
-    if not isinstance(table, Mapping) or name in above:
-        return
-    yield from _texts(table)
-    for candidate in table.get("candidates", ()):
-        yield from _models(variants, candidate, (*above, name))
-
-
-def _texts(table: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _texts(value)
-        elif key == "model" and isinstance(value, str):
-            yield value

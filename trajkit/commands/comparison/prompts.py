@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trajkit._core.output import console
 from trajkit._core.output.console import count, line, plural, talk
 from trajkit._core.output.result import Result
+from trajkit.commands.options.training import read_json
 from trajkit.commands.options.types import StoreLike
 from trajkit.commands.place import goal_of, remember_store, store_path, texts
 from trajkit.errors import RequestError, TrajkitError
@@ -246,20 +247,10 @@ def _work(
         models=chat_models(cast.players, model_url, caller),
         identities={one.name: one.model_identity(is_here=model_url is None) for one in cast.players},
         decodings=tuple(dict.fromkeys(map(as_decoding, decodings or (GREEDY,)))),
-        options={name: _value(text) for name, text in texts(options["policy_set"]).items()},
+        options={name: read_json(text) for name, text in texts(options["policy_set"]).items()},
         run_seed=options["run_seed"],
         concurrency=caller.throttle.most,
     )
-
-
-def _value(text: str) -> Any:
-    """A setting as JSON, else as it was typed."""
-    import json
-
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _caller(options: Mapping[str, Any], *, is_here: bool) -> Caller:

@@ -11,11 +11,11 @@ from trajkit.commands.training.sides import FRACTION
 
 def read_field(typed: str) -> Any:
     """A field of a recipe: null, lists and objects are JSON; the recipe knows the type of all others."""
-    return _read_json(typed) if typed == "null" or typed[:1] in ("[", "{") else typed
+    return read_json(typed) if typed == "null" or typed[:1] in ("[", "{") else typed
 
 
-def _read_json(typed: str) -> Any:
-    """A field of a service, as JSON where it is JSON: only the service knows its type."""
+def read_json(typed: str) -> Any:
+    """A setting as JSON where it is JSON, else as it was typed: only the service knows its type."""
     try:
         return json.loads(typed)
     except ValueError:
@@ -118,7 +118,7 @@ class HostedOptions(LengthOptions, total=False):
     base_url: Annotated[str | None, Option(metavar="URL")]
     """Address of the API. Default: OPENAI_BASE_URL, TOGETHER_BASE_URL or FIREWORKS_BASE_URL of the
     environment, else the service's own."""
-    set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE", read=_read_json)]
+    set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE", read=read_json)]
     """Anything else that the service takes, by its name there; a.b is the field b of a. May be repeated."""
     max_length: int | None
     """Most tokens of a row. Default: the model's own limit."""

@@ -54,8 +54,8 @@ def asked_by(config_file: Path, function: str, variant: str, *, stand_in_is: str
     except (OSError, ValueError) as error:
         raise ConfigError(f"{config_file} cannot be read: {error}") from error
     variants = document.get("functions", {}).get(function, {}).get("variants", {})
-    tables = list(_with_candidates(variants, variant, ()))
-    names = dict.fromkeys(name for table in tables for name in _texts(table, "model"))
+    tables = list(with_candidates(variants, variant, ()))
+    names = dict.fromkeys(name for table in tables for name in texts(table, "model"))
     limits = [limit for table in tables if isinstance(limit := table.get("max_tokens"), int)]
     return Asked(
         models=tuple(name for name in names if _costs(document, name, stand_in_is)),
@@ -65,7 +65,7 @@ def asked_by(config_file: Path, function: str, variant: str, *, stand_in_is: str
     )
 
 
-def _with_candidates(
+def with_candidates(
     variants: Mapping[str, Any], name: str, above: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
     """Yield a variant and the candidates that it calls first, for a best of n or a mixture."""
@@ -74,14 +74,14 @@ def _with_candidates(
         return
     yield table
     for candidate in table.get("candidates", ()):
-        yield from _with_candidates(variants, candidate, (*above, name))
+        yield from with_candidates(variants, candidate, (*above, name))
 
 
-def _texts(table: Any, key: str | None = None) -> Iterator[str]:
+def texts(table: Any, key: str | None = None) -> Iterator[str]:
     """Yield the texts of a table under a key, at any depth; without a key, all of them."""
     for name, value in table.items():
         if isinstance(value, Mapping):
-            yield from _texts(value, key)
+            yield from texts(value, key)
         elif key in (None, name) and isinstance(value, str):
             yield value
 
@@ -102,7 +102,7 @@ def _costs(document: Mapping[str, Any], model: str, stand_in_is: str | None) -> 
 def _n_characters(folder: Path, table: Mapping[str, Any]) -> int:
     """Count the characters of a variant's templates."""
     n = 0
-    for value in _texts(table):
+    for value in texts(table):
         path = folder / value
         try:
             n += path.stat().st_size if value and path.is_file() else 0

@@ -176,7 +176,7 @@ class Contents:
         try:
             with PartFile(temporary, table) as file:
                 (_write_instead if is_anew else _write_after)(file, table, old, batches)
-            seen = rows_seen(self._connection, table, [temporary])
+            seen = rows_seen(self._connection, table, temporary)
             part = ArchivePart(
                 path=f"{table.name}/{path.name}",
                 table=table.name,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from trajkit.sources.tensorzero.archive.checksum import DUCKDB, row_number
 from trajkit.sources.tensorzero.archive.layout import Table
-from trajkit.sources.tensorzero.archive.manifest import NOTHING, Seen
+from trajkit.sources.tensorzero.archive.manifest import Seen
 from trajkit.store.engine import connect, file_literal
 
 _MEMORY_LIMIT = "1GB"
@@ -28,22 +28,17 @@ def scan(paths: Sequence[Path]) -> str:
     return f"read_parquet([{', '.join(map(file_literal, paths))}])"
 
 
-def rows_seen(
-    connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[Path], *, whole_rows: bool = False
-) -> Seen:
-    """How many rows files have, and the sum over their keys.
+def rows_seen(connection: duckdb.DuckDBPyConnection, table: Table, path: Path) -> Seen:
+    """How many rows a file has, and the sum over their keys; over all that they hold in a table without days.
 
     Args:
         connection: Of `connect_to`.
         table: What they are rows of.
-        paths: The files.
-        whole_rows: The sum is over all that the rows hold, as it always is in a table without days.
+        path: The file.
     """
-    if not paths:
-        return NOTHING
-    number = number_of(table) if whole_rows or not table.is_dated else DUCKDB.number.format(table.key)
+    number = DUCKDB.number.format(table.key) if table.is_dated else number_of(table)
     ((n_rows, total),) = connection.execute(
-        f"SELECT count(*), {DUCKDB.total.format(number)} FROM {scan(paths)}"
+        f"SELECT count(*), {DUCKDB.total.format(number)} FROM {scan([path])}"
     ).fetchall()
     return Seen(int(n_rows), int(total or 0))
 
