@@ -487,6 +487,13 @@ def test_a_similarity_that_cannot_be_is_refused(near: float) -> None:
         leak("train", "eval", near=near)
 
 
+def test_long_prompts_are_compared_by_a_similarity_of_many_decimals(write: Write) -> None:
+    words = [f"word{n}" for n in range(2_000)]
+    train = an_episode("t", texts=[" ".join(words)], **UNSEEDED)
+    evaluation = an_episode("e", texts=[" ".join([*words, "more"])], **UNSEEDED)
+    assert blocking(compared(write, [train], [evaluation], near=2 / 3)) == {"near_prompt": 1}
+
+
 @pytest.mark.parametrize("side", daily(["train", "eval"], 1))
 def test_a_side_is_cleaned_of_every_kind_of_leak_and_a_tally_says_what_left(
     write: Write, tmp_path: Path, side: str, capsys: pytest.CaptureFixture[str]

@@ -83,7 +83,7 @@ def spans(
         connection: Has the views of a store.
         store: If given, the views read only the files of the current span (`narrow_views`), and all files
             after the last one.
-        n_steps: About how many rows a span has; None for 25,000.
+        n_steps: About how many rows a span has; None for the usual number.
     """
     found = connection.execute(
         "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, (sum(n) OVER (ORDER BY "

@@ -191,6 +191,7 @@ def _runs(
         f"SELECT p.number, {text} AS text FROM ({whole}) AS s JOIN ({prompts}) AS p "
         "USING (episode_id, step_index)"
     ).to_arrow_table()  # whole: a connection with an open result cannot be written to
+    # n is multiplied by the threshold: with many decimals a smaller type would overflow
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} (number UINTEGER, run UBIGINT, n BIGINT)")
     for batch in texts.to_batches(_ROWS_AT_ONCE):
         hashes, offsets = shingle_hashes(batch.column("text"), _WORDS)

@@ -29,7 +29,7 @@ def scan(paths: Sequence[Path]) -> str:
 
 
 def rows_seen(connection: duckdb.DuckDBPyConnection, table: Table, path: Path) -> Seen:
-    """How many rows a file has, and the sum over their keys; over all that they hold in a table without days.
+    """How many rows a file has, and the sum over their keys; in a table without days, over whole rows.
 
     Args:
         connection: Of `connect_to`.
