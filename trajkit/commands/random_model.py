@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from trajkit._core.output.console import count, line, size
 from trajkit._core.output.result import Result
@@ -23,10 +23,6 @@ class RandomModel(Result):
     """Number of weights."""
     n_bytes: int
     """Size of the folder."""
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it."""
-        return asdict(self)
 
     def __str__(self) -> str:
         return line(f"{self.path}  {count(self.n_weights)} weights  {size(self.n_bytes)}")

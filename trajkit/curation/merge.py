@@ -21,7 +21,7 @@ from trajkit.errors import DataError, RequestError, StoreError
 from trajkit.schema import FeedbackKind, Left, LineageEntry, Manifest, Metric, MetricLevel
 from trajkit.schema.base import JsonObject
 from trajkit.store.engine import connect, scan
-from trajkit.store.layout import quoted
+from trajkit.store.layout import LEVELS, quoted
 from trajkit.store.reader import Store, open_store, verify
 from trajkit.store.writer import StoreWriter
 
@@ -33,7 +33,6 @@ SAME = "also in another of the stores, the same"
 OTHER = "in another of the stores too, which is preferred"
 """Reason for which an episode leaves that another store has with different content."""
 _NOTHING = pa.table({"episode_id": pa.array([], pa.string())})
-_LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
 _WORDS = {
     FeedbackKind.FLOAT: "a number",
     FeedbackKind.BOOLEAN: "a yes or no",
@@ -289,7 +288,7 @@ def _all_metrics(stores: Sequence[Store]) -> tuple[Metric, ...]:
 
 def _with_metrics(table: str, store: Store, metrics: Sequence[Metric]) -> str:
     """Return SQL of the columns of a store's table, with null for each metric that only other stores have."""
-    level = _LEVELS[table]
+    level = LEVELS[table]
     own = {metric.name for metric in store.manifest.metrics if metric.level == level}
     fields = []
     for metric in metrics:

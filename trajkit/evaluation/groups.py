@@ -9,8 +9,8 @@ from typing import NamedTuple
 import duckdb
 import numpy as np
 
+from trajkit.curation.statistics.read import score_name, score_sql
 from trajkit.curation.statistics.stats import stores_in
-from trajkit.environments.guard import RETURN_NAME
 from trajkit.errors import NothingMatched, QueryError, RequestError
 from trajkit.evaluation.estimates.compare import Pairs
 from trajkit.evaluation.estimates.estimate import SUCCESS
@@ -21,7 +21,6 @@ from trajkit.store.layout import quoted
 from trajkit.store.reader import Store, verify
 from trajkit.store.view import create_views
 
-TOTAL_REWARD = "total_reward"
 GROUP_TAG = "trajkit.group"
 """Tag of episodes that are not independent samples, such as the answers to prompts of one customer."""
 PROMPTS = "prompts-"
@@ -150,7 +149,7 @@ def read_episodes(
         connection.execute(f"USE {schema}")
         create_views(connection, source.store)
         connection.execute("USE main")
-        metrics = ", ".join(f"{_metric(source.store, name)} AS {_column(name)}" for name in scores)
+        metrics = ", ".join(f"{score_sql(source.store, name)} AS {_column(name)}" for name in scores)
         named = "CAST(NULL AS VARCHAR)" if source.name is None else literal(source.name)
         selects.append(_EPISODES.format(number=number, schema=schema, named=named, metrics=metrics))
     connection.execute(f"CREATE TABLE e AS {' UNION ALL '.join(selects)}")
@@ -304,8 +303,7 @@ def _listed(value: object) -> Sequence[object]:
 
 def _scores(stores: Sequence[Store], more: Sequence[str]) -> list[str]:
     """Return the name of the return in these stores, then the further requested metrics."""
-    known = {m.name for store in stores for m in store.manifest.metrics if m.level == "episode"}
-    score = RETURN_NAME if RETURN_NAME in known else TOTAL_REWARD
+    score = score_name(stores, None)
     own = stores[0].manifest.source.get("evaluation")
     if isinstance(own, dict) and any(
         metric.name == own.get(SCORE) and metric.kind == FeedbackKind.FLOAT
@@ -314,23 +312,11 @@ def _scores(stores: Sequence[Store], more: Sequence[str]) -> list[str]:
     ):
         score = str(own[SCORE])
     for name in more:
-        if name not in known and name != TOTAL_REWARD:
-            raise QueryError(
-                f"no metric {name!r} of episodes in {stores[0].path}",
-                hint=f"there are: {', '.join([*sorted(known), TOTAL_REWARD])}",
-            )
-        if name in MEASURES:
+        if score_name(stores, name) in MEASURES:
             raise QueryError(
                 f"a metric named {name!r} cannot be told from what is measured anyway", hint="leave it out"
             )
     return list(dict.fromkeys([score, *more]))
-
-
-def _metric(store: Store, name: str) -> str:
-    if name == TOTAL_REWARD:
-        return TOTAL_REWARD
-    has_it = any(m.name == name and m.level == "episode" for m in store.manifest.metrics)
-    return f"CAST(metrics.{quoted(name)} AS DOUBLE)" if has_it else "CAST(NULL AS DOUBLE)"
 
 
 def _check_once(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> None:

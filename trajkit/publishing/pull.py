@@ -69,10 +69,6 @@ class Pulled(Result, Model):
     entry: LineageEntry | None = None
     """Lineage entry of the import."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields."""
-        return self.model_dump(mode="json")
-
     def __str__(self) -> str:
         tally = [] if self.entry is None else [tally_text(self.entry)]
         return "\n".join((*tally, *map(str, self.stores)))

@@ -132,6 +132,12 @@ def file_literal(path: Path) -> str:
     return literal(_PATTERN.sub(lambda found: f"[{found[0]}]", str(path)))
 
 
+def one_row(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...]:
+    """Return the only row of a SELECT."""
+    (row,) = connection.execute(sql).fetchall()
+    return tuple(row)
+
+
 def scan(paths: list[Path]) -> str:
     """Return SQL that reads these Parquet files in this order, with the file's name in `filename`."""
     return f"read_parquet([{', '.join(map(file_literal, paths))}], filename = true)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -14,6 +13,7 @@ from trajkit.errors import StoreError
 from trajkit.schema import Counts, LineageEntry, Metric, Model, Published
 from trajkit.schema.base import JsonObject, UtcTime
 from trajkit.store.digest import store_digest
+from trajkit.store.engine import one_row
 from trajkit.store.layout import quoted
 from trajkit.store.query import explaining, fenced
 from trajkit.store.reader import Store, verify
@@ -58,6 +58,12 @@ class MetricSummary(Model):
     """Mean of the measured values; for a boolean the share of true."""
     most: float | None
     """Largest value."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Name, level, number, smallest value, mean and largest value, as a table shows them."""
+        values = ("-" if value is None else f"{value:.4g}" for value in (self.least, self.mean, self.most))
+        return (self.name, self.level, count(self.n), *values)
 
 
 class Summary(Model, Result):
@@ -120,10 +126,6 @@ class Summary(Model, Result):
     """Whether every value was checked and the digest computed from the values; otherwise it was computed from
     the stored hashes of the episodes."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields."""
-        return self.model_dump(mode="json")
-
     def __str__(self) -> str:
         return text(self)
 
@@ -160,12 +162,12 @@ def summarize(store: Store, *, deep: bool = False) -> Summary:
             "SELECT s.variant_name AS name, s.n AS n_steps, e.outcome FROM (SELECT episode_id, variant_name, "
             "count(*) AS n FROM steps GROUP BY ALL) AS s JOIN episodes AS e USING (episode_id)",
         )
-        tokens = _one(
+        tokens = one_row(
             connection,
             "SELECT sum(n_input_tokens), sum(n_output_tokens), "
             "count(*) FILTER (n_input_tokens IS NULL OR n_output_tokens IS NULL) FROM steps",
         )
-        sampled = _one(
+        sampled = one_row(
             connection,
             f"SELECT count(*), count(*) FILTER {TOKEN_TRUE}, count(DISTINCT model_version) FROM steps "
             "WHERE inference_id IS NOT NULL",
@@ -192,11 +194,6 @@ def summarize(store: Store, *, deep: bool = False) -> Summary:
             n_model_versions=sampled[2],
             is_recomputed=deep,
         )
-
-
-def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[object, ...]:
-    (row,) = connection.execute(sql).fetchall()
-    return tuple(row)
 
 
 def _tally(connection: duckdb.DuckDBPyConnection, column: str) -> dict[str, int]:
@@ -305,15 +302,7 @@ def _metrics(summary: Summary) -> str:
     if not summary.metrics:
         return ""
     numbers = [Cell(heading, is_number=True) for heading in ("measured", "min", "mean", "max")]
-    rows = [
-        (
-            metric.name,
-            metric.level,
-            count(metric.n),
-            *("-" if value is None else f"{value:.4g}" for value in (metric.least, metric.mean, metric.most)),
-        )
-        for metric in summary.metrics
-    ]
+    rows = [metric.cells for metric in summary.metrics]
     return table_text([Cell("metric"), Cell("of"), *numbers], rows)
 
 

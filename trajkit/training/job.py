@@ -218,10 +218,6 @@ class TuneJob(Model, Result):
         parts = [tell(result[name]) for name, tell in told.items() if result.get(name) is not None]
         return "  ".join(([result["model"]] if result.get("model") else []) + parts)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the job as `job.json` stores it."""
-        return self.model_dump(mode="json")
-
     def __str__(self) -> str:
         if self._shown.folder is None:
             return ""

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,6 @@ class Snapshot(Result):
     """Size of the file."""
     note: str | None
     """Which episodes were left out and why; None when there are none."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields."""
-        return {**asdict(self), "path": str(self.path)}
 
     def __str__(self) -> str:
         return line(f"{self.path}  {plural(self.n_episodes, 'episode')}  {size(self.n_bytes)}")

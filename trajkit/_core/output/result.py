@@ -11,7 +11,7 @@ from trajkit._core.process.closing import Closing
 from trajkit.errors import TrajkitError
 
 
-class Result(abc.ABC):
+class Result:
     """Base of what commands return. The command line prints it as text, or as JSON with `--json`."""
 
     @property
@@ -24,9 +24,11 @@ class Result(abc.ABC):
         """The error with which the command line ends after it printed the result; None for none."""
         return None
 
-    @abc.abstractmethod
     def to_json(self) -> Any:
-        """The result as values that JSON has."""
+        """The result as values that JSON has; of a model or a dataclass all its fields."""
+        from pydantic_core import to_jsonable_python
+
+        return to_jsonable_python(self)
 
     def print_text(self) -> None:
         """Print the text on stdout; a result that looks different on a terminal does so here."""

@@ -14,12 +14,12 @@ from trajkit.curation.inspect.model import Example, Repeated, Secret, Size, Trai
 from trajkit.curation.redact import scan
 from trajkit.curation.redaction.column import Search
 from trajkit.curation.redaction.text import Finder, Placeholders
-from trajkit.curation.statistics.read import TOTAL_REWARD, one, read
+from trajkit.curation.statistics.read import TOTAL_REWARD, read
 from trajkit.curation.statistics.stats import duplicates, weights
 from trajkit.environments.guard import RETURN_NAME
 from trajkit.schema import Episode, MetricLevel, TextBlock, ToolCallBlock, ToolResultBlock
 from trajkit.store.dataset import open_dataset
-from trajkit.store.engine import connect
+from trajkit.store.engine import connect, one_row
 from trajkit.store.reader import open_store
 from trajkit.store.summary import MetricSummary, Summary, summarize
 
@@ -69,7 +69,7 @@ def measure(path: str | Path, *, n_documents: int | None, patterns: Mapping[str,
         size = _size(connection, summary, n_documents)
         trainable = _trainable(connection, summary)
         repeated = _repeated(connection)
-        (n_errored,) = one(
+        (n_errored,) = one_row(
             connection, "SELECT count(*) FROM store0.steps WHERE json_extract(extra, '$.error') IS NOT NULL"
         )
         chosen = _chosen(connection, score)
@@ -107,7 +107,8 @@ def _score(summary: Summary) -> str | None:
 
 
 def _size(connection: duckdb.DuckDBPyConnection, summary: Summary, n_documents: int | None) -> Size:
-    (n_bytes,) = one(connection, f"SELECT CAST(coalesce(sum({_TEXT_BYTES}), 0) AS BIGINT) FROM store0.steps")
+    bytes_of_texts = f"SELECT CAST(coalesce(sum({_TEXT_BYTES}), 0) AS BIGINT) FROM store0.steps"
+    (n_bytes,) = one_row(connection, bytes_of_texts)
     return Size(
         n_documents=n_documents,
         n_episodes=summary.counts.n_episodes,
@@ -123,7 +124,7 @@ def _size(connection: duckdb.DuckDBPyConnection, summary: Summary, n_documents: 
 def _trainable(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Trainable:
     learned = weights(connection)
     # a prompt grows if it keeps the whole one before it, with its answer
-    (n_growing,) = one(
+    (n_growing,) = one_row(
         connection,
         """
         SELECT count(*) FROM (
@@ -137,7 +138,7 @@ def _trainable(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Train
         ) WHERE grows
         """,
     )
-    n_tools, n_calls = one(
+    n_tools, n_calls = one_row(
         connection,
         "SELECT count(*) FILTER (tools IS NOT NULL AND CAST(tools AS VARCHAR) NOT IN ('null', '[]')), "
         "count(*) FILTER (list_contains(json_extract_string(completion, '$.content[*].type'), 'tool_call')) "
@@ -155,7 +156,7 @@ def _trainable(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Train
 
 def _repeated(connection: duckdb.DuckDBPyConnection) -> Repeated:
     same = duplicates(connection)
-    n_first, n_different = one(
+    n_first, n_different = one_row(
         connection,
         "SELECT count(*), count(DISTINCT hash(CAST(messages AS VARCHAR))) FROM store0.steps "
         "WHERE step_index = 0 AND messages IS NOT NULL AND CAST(messages AS VARCHAR) NOT IN ('null', '[]')",

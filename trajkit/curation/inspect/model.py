@@ -321,15 +321,7 @@ def _of(n: int, n_of: int) -> str:
 
 
 def _scored(found: Inspection) -> Section:
-    rows = [
-        (
-            one.name,
-            one.level,
-            count(one.n),
-            *("-" if value is None else f"{value:.4g}" for value in (one.least, one.mean, one.most)),
-        )
-        for one in found.metrics
-    ]
+    rows = [metric.cells for metric in found.metrics]
     lines = [] if rows else ["nothing: no episode and no step has a metric"]
     return Section("What is scored", ("metric", "of", "n", "min", "mean", "max"), rows, lines)
 

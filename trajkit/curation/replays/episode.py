@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from trajkit.curation.derive import Derivation
+from trajkit.curation.statistics.read import score_sql
 from trajkit.environments import environment_info, known, typed_environment
 from trajkit.environments.base import Environment, EnvironmentInfo, Result
 from trajkit.environments.guard import RETURN_NAME
@@ -19,7 +20,6 @@ from trajkit.errors import MissingExtra, QueryError, RequestError, TrajkitError
 from trajkit.schema import Manifest, Model, Outcome
 from trajkit.schema.success import parse_success
 from trajkit.store.engine import literal
-from trajkit.store.layout import quoted
 
 _STEPS_PER_SPAN = 4096
 _EPISODES_AT_ONCE = 200
@@ -304,10 +304,7 @@ def stored(derivation: Derivation, is_named: bool, where: str = "true") -> Itera
         where: SQL condition on `episode_id` of the episodes to read.
     """
     run = derivation.connection.cursor().execute  # the derivation's own connection takes the verdicts
-    has_return = any(
-        m.name == RETURN_NAME and m.level == "episode" for m in derivation.store.manifest.metrics
-    )
-    score = f"CAST(metrics.{quoted(RETURN_NAME)} AS DOUBLE)" if has_return else "CAST(NULL AS DOUBLE)"
+    score = score_sql(derivation.store, RETURN_NAME)
     names = ", ".join("CAST(action AS VARCHAR)" if name == "action" else name for name in StoredStep._fields)
     spans = run(
         "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, (sum(n_steps + 1) OVER "

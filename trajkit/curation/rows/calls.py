@@ -14,7 +14,7 @@ from trajkit._core.outside import json_from_outside, text_from_outside
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.base import Problem, Row
 from trajkit.formats.chat.message import read_tools
-from trajkit.formats.validation.finding import Severity
+from trajkit.formats.validation.finding import Severity, json_type
 from trajkit.formats.validation.shape import flaws_of
 from trajkit.formats.validation.target import TARGETS
 from trajkit.schema import Block, Message, Role, ToolCallBlock, ToolResultBlock
@@ -118,7 +118,7 @@ def declared_by(calls: Iterable[ToolCallBlock]) -> Iterator[JsonObject]:
     for call in calls:
         of_tool = types.setdefault(call.name, {})
         for name, value in _arguments(call).items():
-            of_tool.setdefault(name, set()).add(_type(value))
+            of_tool.setdefault(name, set()).add(json_type(value))
     for tool, of_tool in types.items():
         properties: JsonObject = {
             name: {"type": next(iter(kinds))} if len(kinds) == 1 else {} for name, kinds in of_tool.items()
@@ -132,23 +132,6 @@ def _arguments(call: ToolCallBlock) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _type(value: Any) -> str:
-    """Return the JSON Schema type of a value."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
 
 
 def _tools_in(path: Path) -> tuple[JsonObject, ...]:

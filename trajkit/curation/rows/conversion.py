@@ -82,10 +82,6 @@ class Conversion(Result, Model):
     warnings: tuple[str, ...] = ()
     """Warnings to read before using the file."""
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return self.model_dump(mode="json")
-
     def __str__(self) -> str:
         noun = "line" if self.data.suffix != ".parquet" else "row"
         parts = [str(self.path), console.plural(self.n_rows, noun)]

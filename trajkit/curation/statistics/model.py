@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 from trajkit._core.output import console
 from trajkit._core.output.result import Result
@@ -211,10 +210,6 @@ class Stats(Model, Result):
     weights: Weights
     funnel: tuple[Stage, ...]
     """From the exported episodes to the learned ones."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields."""
-        return self.model_dump(mode="json")
 
     def __str__(self) -> str:
         from trajkit.curation.statistics.text import lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -93,7 +92,7 @@ def read(
             "split": "CAST(NULL AS VARCHAR)"
             if store.manifest.split is None
             else literal(store.manifest.split),
-            "score": _score(store, score),
+            "score": score_sql(store, score),
             "own": own,
         }
         for name, text in (("e", _EPISODES), ("s", _STEPS)):
@@ -102,7 +101,7 @@ def read(
         connection.execute(f"CREATE TABLE {name} AS {' UNION ALL '.join(parts)}")
 
 
-def score_name(stores: Sequence[Store], asked: str | None) -> str | None:
+def score_name(stores: Sequence[Store], asked: str | None) -> str:
     """Return the score: the given one, else `episode_return`, else `total_reward`.
 
     Raises:
@@ -119,7 +118,8 @@ def score_name(stores: Sequence[Store], asked: str | None) -> str | None:
     return asked
 
 
-def _score(store: Store, name: str | None) -> str:
+def score_sql(store: Store, name: str | None) -> str:
+    """Return the score of an episode in SQL, as a DOUBLE; null where the store does not have the metric."""
     if name == TOTAL_REWARD:
         return TOTAL_REWARD
     has_it = any(m.name == name and m.level == "episode" for m in store.manifest.metrics)
@@ -171,9 +171,3 @@ def values_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Values:
         "WHERE value IS NOT NULL GROUP BY ALL ORDER BY ALL"
     ).fetchnumpy()
     return Values(np.asarray(found["value"], dtype=np.float64), np.asarray(found["times"], dtype=np.int64))
-
-
-def one(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...]:
-    """Return the only row of a SELECT."""
-    (row,) = connection.execute(sql).fetchall()
-    return tuple(row)

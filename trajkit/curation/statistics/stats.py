@@ -37,14 +37,13 @@ from trajkit.curation.statistics.read import (
     OWN,
     grouped_values,
     metric_values,
-    one,
     read,
     score_name,
     values_of,
 )
 from trajkit.errors import NothingMatched, RequestError, StoreError
 from trajkit.schema import Manifest
-from trajkit.store.engine import connect, first_line, interruptible
+from trajkit.store.engine import connect, first_line, interruptible, one_row
 from trajkit.store.layout import MANIFEST_NAME
 from trajkit.store.reader import Store, open_store, verify
 
@@ -144,7 +143,7 @@ def _described(
         for name, dimension in dimensions.items()
     }
     learned = weights(connection)
-    (n_tokens,) = one(connection, "SELECT sum(n_output_tokens) FROM s")
+    (n_tokens,) = one_row(connection, "SELECT sum(n_output_tokens) FROM s")
     listed = [group for name in groups for group in groups[name][:MOST_GROUPS]]
     has_score = any(group.score is not None for group in groups["all"])
     return Stats(
@@ -231,7 +230,7 @@ def _spreads(connection: duckdb.DuckDBPyConnection, score: str, own: str) -> Ite
     }
     for of, (rows, column) in asked.items():
         values = values_of(connection, f"SELECT {column} FROM {rows}")
-        (n_rows,) = one(connection, f"SELECT count(*) FROM {rows}")
+        (n_rows,) = one_row(connection, f"SELECT count(*) FROM {rows}")
         if values.n > 0 and (column != "loss_weight" or len(values.value) > 1):
             yield _spread(of, values, n_rows - values.n)
 
@@ -308,13 +307,13 @@ def funnel(manifests: Sequence[Manifest], weights: Weights, n_tokens: int | None
 
 def coverage(connection: duckdb.DuckDBPyConnection) -> Coverage:
     """Count distinct tasks, worlds, initial states and actions."""
-    n_tasks, n_worlds, n_without_seed, n_states, n_without_state = one(
+    n_tasks, n_worlds, n_without_seed, n_states, n_without_state = one_row(
         connection,
         "SELECT count(DISTINCT task_name), count(DISTINCT (env_id, task, seed)) FILTER (seed IS NOT NULL), "
         "count(*) - count(seed), count(DISTINCT (env_id, initial_state_hash)) "
         "FILTER (initial_state_hash IS NOT NULL), count(*) - count(initial_state_hash) FROM e",
     )
-    n_without_action, n_invalid, n_unjudged = one(
+    n_without_action, n_invalid, n_unjudged = one_row(
         connection,
         "SELECT count(*) - count(action), count(*) FILTER (NOT action_valid), "
         "count(*) - count(action_valid) FROM s",
@@ -341,7 +340,7 @@ def coverage(connection: duckdb.DuckDBPyConnection) -> Coverage:
 
 def duplicates(connection: duckdb.DuckDBPyConnection) -> Duplicates:
     """Count repeated episodes and answers."""
-    n_episodes, n_distinct = one(
+    n_episodes, n_distinct = one_row(
         connection,
         """
         SELECT count(*), count(DISTINCT (env_id, task, start, said)) FROM (
@@ -353,7 +352,7 @@ def duplicates(connection: duckdb.DuckDBPyConnection) -> Duplicates:
         ) WHERE start IS NOT NULL
         """,
     )
-    n_answers, n_different, n_prompts = one(
+    n_answers, n_different, n_prompts = one_row(
         connection, "SELECT count(*), count(DISTINCT (prompt, answer)), count(DISTINCT prompt) FROM answers"
     )
     return Duplicates(
@@ -371,7 +370,7 @@ def weights(connection: duckdb.DuckDBPyConnection) -> Weights:
     not_learned = connection.execute(
         "SELECT reason, count(*) FROM s WHERE reason IS NOT NULL GROUP BY reason ORDER BY 2 DESC, 1"
     ).fetchall()
-    n_learned, n_episodes, n_tokens, n_uncounted = one(
+    n_learned, n_episodes, n_tokens, n_uncounted = one_row(
         connection,
         "SELECT count(*), count(DISTINCT (store, episode_id)), sum(n_output_tokens), "
         f"count(*) - count(n_output_tokens) FROM {learned}",

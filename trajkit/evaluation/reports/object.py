@@ -69,10 +69,6 @@ class Report(Result, ReportData):
                 (made / name).write_bytes(content)
         return [goal / name for name in files]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of `report.json`."""
-        return self.model_dump(mode="json")
-
     def __str__(self) -> str:
         return text(self)
 

@@ -63,10 +63,6 @@ class Validation(Result, Model):
         """1 if the target would refuse the file."""
         return 1 if self.n_errors else 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields."""
-        return self.model_dump(mode="json")
-
     def __str__(self) -> str:
         lines = []
         for finding in self.findings:

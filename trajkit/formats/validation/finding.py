@@ -9,6 +9,14 @@ from typing import Any, NamedTuple
 from trajkit.schema import Model
 
 _MOST_SHOWN = 60
+_KINDS = {
+    "null": "null",
+    "boolean": "a boolean",
+    "number": "a number",
+    "string": "a text",
+    "array": "a list",
+    "object": "an object",
+}
 
 
 class Severity(StrEnum):
@@ -62,21 +70,26 @@ def shown(value: Any) -> str:
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
 
 
-def kind_of(value: Any) -> str:
-    """Return the name of a value's JSON type."""
+def json_type(value: Any) -> str:
+    """Return the JSON Schema type of a value; every number is a `number`."""
     match value:
         case None:
             return "null"
         case bool():
-            return "a boolean"
+            return "boolean"
         case int() | float():
-            return "a number"
+            return "number"
         case str():
-            return "a text"
+            return "string"
         case list():
-            return "a list"
+            return "array"
         case _:
-            return "an object"
+            return "object"
+
+
+def kind_of(value: Any) -> str:
+    """Return the name of a value's JSON type for a sentence."""
+    return _KINDS[json_type(value)]
 
 
 def wrong_type(path: str, wanted: str, value: Any) -> Flaw:

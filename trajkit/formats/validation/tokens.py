@@ -56,10 +56,6 @@ class TokenCount(Result, Model):
     notes: tuple[str, ...]
     """Notes to read before spending money."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields."""
-        return self.model_dump(mode="json")
-
     def __str__(self) -> str:
         parts = [f"{count(self.n_trained_tokens)} tokens in {plural(self.n_epochs, 'epoch')}"]
         if self.cost_usd:

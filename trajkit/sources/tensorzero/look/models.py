@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from trajkit._core.output.result import Result
 from trajkit.schema import Model
 from trajkit.schema.base import UtcTime
@@ -132,10 +130,6 @@ class DatabaseLook(Model, Result):
     """How many there are."""
     unknown: dict[str, str]
     """What was too much work for the server, and why."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Its fields."""
-        return self.model_dump(mode="json")
 
     def __str__(self) -> str:
         from trajkit.sources.tensorzero.look.text import text
