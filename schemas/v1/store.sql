@@ -15,7 +15,7 @@ CREATE TABLE episodes (
     "seed" BIGINT,
     -- Hash of the complete initial state and mission, computed by the environment; null when unknown.
     "initial_state_hash" VARCHAR,
-    -- Purpose of the episode. Evaluation episodes never train a model.
+    -- Purpose of the episode. Models never train on evaluation ones.
     "purpose" VARCHAR,
     -- The functions of its steps, sorted.
     "function_names" VARCHAR[],

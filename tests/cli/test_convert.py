@@ -86,7 +86,7 @@ def test_evaluation_episodes_are_refused_and_the_hint_works_as_typed(
 ) -> None:
     store(make_episode("a", purpose="eval"), make_episode("b", purpose="train"))
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl") == 2
-    assert "has 1 evaluation episode; they must not train" in capsys.readouterr().err
+    assert "has 1 evaluation episode; never train on them" in capsys.readouterr().err
     assert not Path("train.jsonl").exists()
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl", "--where", "purpose <> 'eval'") == 0
     assert capsys.readouterr().out.startswith("train.jsonl  6 lines")

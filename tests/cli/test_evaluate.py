@@ -620,7 +620,7 @@ def test_a_model_is_found_by_the_name_of_a_registered_variant(capsys: pytest.Cap
         (["a=sample:none"], "there is no sample model 'none'"),
         (["a=no_such_job"], "no job and no folder 'no_such_job'"),
         (["a=sample:tiny-base", "--config", "babyai/tensorzero.toml"], "whose prompts does a get?"),
-        (["a=sample:tiny-base", "--template-variant", "history"], "where is the variant 'history'?"),
+        (["a=sample:tiny-base", "--template-variant", "history"], "no configuration for 'history'"),
         (["a=sample:tiny-base", *PROMPTS[:2], "--template-variant", "hist"], "no variant 'hist'"),
         (["a=sample:tiny-base", "--function", "act"], "where is the function 'act'?"),
         (["a=sample:tiny-base", "--policy-set", "hat=1"], "the policy local has no setting 'hat'"),

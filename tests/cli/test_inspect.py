@@ -201,7 +201,7 @@ def test_a_large_file_that_cannot_be_cut_is_read_where_it_is(
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["notes.txt"], "of no format that is known"),
+        (["notes.txt"], "not in a known format"),
         (["empty"], "has no files"),
         (["bad.jsonl", "--from", "openai-chat"], "no episode in bad.jsonl"),
         (["missing.jsonl"], "there is no file or folder"),

@@ -190,7 +190,7 @@ def test_a_job_at_another_address_gets_a_table_with_the_place_of_its_key() -> No
         ({"status": "failed", "error": "the disk is full"}, "it is failed: the disk is full"),
         ({"status": "cancelled"}, "trajkit jobs resume tiny"),
         ({"status": "prepared", "target": "local"}, "trajkit jobs wait tiny"),
-        ({"target": "openai"}, "openai has not said what the model of job tiny is called"),
+        ({"target": "openai"}, "openai has not named the model of job tiny"),
     ],
 )
 def test_a_job_without_a_model_says_why(

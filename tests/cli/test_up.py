@@ -143,7 +143,7 @@ def test_the_project_file_names_configuration_and_model(shell: Shell) -> None:
     [
         (["--mistakes", "1.5"], 2, "1.5 is not in the range 0<=x<=1"),
         (["--config", "none.toml"], 2, "error: there is no none.toml"),
-        (["--data", "full"], 1, "holds something else than a database of trajkit"),
+        (["--data", "full"], 1, "holds something other than trajkit data"),
     ],
 )
 def test_a_wrong_request_is_one_line_with_a_code(

@@ -154,7 +154,7 @@ def test_what_teaches_nothing_is_counted_by_reason(attempts: Attempts) -> None:
 
 def test_evaluation_never_trains_by_mistake(attempts: Attempts) -> None:
     store = attempts([episode("a", ([1], [2]), purpose="eval")])
-    with pytest.raises(RequestError, match="1 evaluation episode; they must not train"):
+    with pytest.raises(RequestError, match="1 evaluation episode; never train on them"):
         read(store)
     assert read(store, include_eval=True)[1].n_rows == 1
 

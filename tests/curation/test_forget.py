@@ -92,7 +92,7 @@ def test_a_store_of_nothing_else_and_pairs_of_them_are_only_deleted(
     [
         ({"episode_ids": []}, "no episode is named"),
         ({"episode_ids": ["nope"]}, "no store in .* and no model has nope"),
-        ({"episode_ids": ["a"]}, "where are 2 stores to be written without them?"),
+        ({"episode_ids": ["a"]}, "no folder is named for 2 stores without them"),
     ],
 )
 def test_a_wrong_request_is_refused(folder: Path, words: dict[str, list[str]], message: str) -> None:

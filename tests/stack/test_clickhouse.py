@@ -182,7 +182,7 @@ def test_when_it_does_not_start_the_error_shows_its_log(folder: Path) -> None:
 
 def test_it_does_not_move_into_a_folder_that_holds_something_else_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(StackError, match="holds something else"):
+    with pytest.raises(StackError, match="holds something other"):
         ClickHouse.start(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     with pytest.raises(StackError, match="cannot hold a database"):

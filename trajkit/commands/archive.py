@@ -137,15 +137,15 @@ def archive(
 
     The archive has inferences, model calls, feedback, configurations with their templates, workflow
     evaluations and datasets, as they are stored: `trajkit export --source DIR` then works without the
-    database. The same command again brings what is new, and resumes a run that was killed or failed. What the
-    database loses later stays in the archive. Without --source the command reads the database that
+    database. The same command again fetches new rows and resumes a killed or failed run. Rows that
+    the database loses later stay in the archive. Without --source the command reads the database that
     trajkit.toml names, else TENSORZERO_CLICKHOUSE_URL or TENSORZERO_POSTGRES_URL, else the local stack.
 
     Args:
         source: The database's URL with user and password.
         output: The archive's folder, or its address.
         moved: The database is the archive's, at another address.
-        max_threads: Most threads of the server for a query; two queries run at a time.
+        max_threads: Maximum server threads per query; two queries run at a time.
         max_server_memory: Most memory of the server for a query, such as 2GB; two queries run at a time.
         ca_cert: Trust the certificates that these (PEM) have signed.
 
@@ -179,7 +179,7 @@ def archive_verify(
     max_server_memory: ServerMemory = None,
     ca_cert: File = None,
 ) -> Verified:
-    """Prove that an archive has all that its database has.
+    """Verify that an archive has all rows of its database.
 
     Every file is read and compared with its checksum. Then the rows of each table are counted per day, and
     their contents are added up, on both sides. Rows that came after the archive's last run are counted and
@@ -190,7 +190,7 @@ def archive_verify(
         folder: The archive, or its address.
         source: The database's URL with user and password.
         moved: The database is the archive's, at another address.
-        max_threads: Most threads of the server for a query; two queries run at a time.
+        max_threads: Maximum server threads per query; two queries run at a time.
         max_server_memory: Most memory of the server for a query, such as 2GB; two queries run at a time.
         ca_cert: Trust the certificates that these (PEM) have signed.
 

@@ -1,4 +1,4 @@
-"""The commands that there are, by job, each as a click command that is made when it is asked for."""
+"""All commands, by job, each as a click command that is made on demand."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Script(Result):
 
 
 def completion(shell: Literal["bash", "zsh", "fish"]) -> Script:
-    """Print the script that lets SHELL complete commands, options, and the values it can know.
+    """Print a completion script for SHELL: commands, options, and known values.
 
     Those are the stores and jobs of the folder, samples, environments and their tasks, functions, variants
     and metrics of the gateway's configuration, formats, recipes.

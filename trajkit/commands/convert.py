@@ -1,4 +1,4 @@
-"""Write a training file, or another tool's, from a store or from pairs."""
+"""Write a training file, or another tool's file, from a store or pairs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def convert(
     skip_bad: bool = False,
     **engine: Unpack[EngineOptions],
 ) -> Conversion:
-    """Write a training file, or another tool's, from a store or from pairs.
+    """Write a training file, or another tool's file, from a store or pairs.
 
     A row teaches one step, with the prompt that the model saw and its answer, or (--unit episode) a
     conversation with all its answers. Steps that are not learned, and content that the format cannot carry,
@@ -79,13 +79,13 @@ def convert(
         thoughts: Keep thoughts where the format has a place, leave them out, or write <think> text. Default:
             keep.
         max_length: Most tokens of a row.
-        overlong: Fail at longer rows, drop them, or trim-history: take the oldest turns away. Default: error.
+        overlong: Fail at longer rows, drop them, or trim-history: remove the oldest turns. Default: error.
         tokenizer: The tokenizer that counts: a folder or Hub id, tiktoken:o200k_base, or estimate.
         good: For trl-kto: the episodes whose answers are good. Default: by their outcome.
         tools: Declare tools that rows call and do not declare: from a JSON file, or as their calls use them.
         model: For sharegpt and axolotl: the model in train.yaml.
         where: Only the episodes for which this is true, in the words of `select`.
-        include_eval: Train on evaluation episodes too; what they measure is then void.
+        include_eval: Include evaluation episodes; evaluating on them is then void.
         strict: Fail when the format cannot carry all that a step says.
         skip_bad: Leave out rows that would be refused, instead of failing.
 

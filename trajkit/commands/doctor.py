@@ -43,7 +43,7 @@ def doctor(*, online: bool = False) -> Checkup:
     Values of variables, and passwords in addresses, are never shown.
 
     Args:
-        online: Ask the Hugging Face Hub too, and whose token this is.
+        online: Also ask the Hugging Face Hub whose token this is.
     """
     asked = [_ask(name, look) for name, look in _addresses(online)]  # they wait while the rest is looked at
     looked = [Section(name=look.__name__, checks=_looked(look.__name__, look)) for look in _HERE]

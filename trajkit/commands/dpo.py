@@ -44,7 +44,7 @@ def dpo_local(
 
     The pairs are those of `trajkit pairs`. Both answers are measured against the model that the training
     starts from. The prompt is not learned, the end of an answer is, and nothing is cut off or dropped. The
-    plan comes first. Ctrl-C ends the waiting and not the training, which has a process of its own. With --set
+    plan comes first. Ctrl-C stops the waiting, not the training, which runs in its own process. With --set
     a recipe also has loss_weights=[1,0.2], ld_alpha=0.5 and use_weighting=true.
 
     Args:
@@ -71,14 +71,14 @@ class OpenAI(PairOptions, ValidationOptions, OpenAIOptions, TrainingOptions, tot
 
 @flattened()
 def dpo_openai(**options: Unpack[OpenAI]) -> TuneJob:
-    """Tune a model on pairs at OpenAI, or wherever its fine-tuning API is spoken: the better answer wins.
+    """Tune a model on pairs at OpenAI, or at another service with its fine-tuning API.
 
     The pairs are those of `trajkit pairs`; of a pair with several turns the first answers that differ are
     learned. The plan comes first, and nothing is sent before you agree. Keys, addresses and jobs are as with
     `trajkit sft openai`.
 
     Raises:
-        RequestError: The job would be paid for and was not agreed to, or a value cannot be.
+        RequestError: The job costs money and was not confirmed, or a value is invalid.
         DataError: The sides leak, or the service would refuse a row.
         ServiceError: The service refused, or cannot be reached.
     """
@@ -102,7 +102,7 @@ def dpo_together(**options: Unpack[Together]) -> TuneJob:
     `trajkit sft together`.
 
     Raises:
-        RequestError: The job would be paid for and was not agreed to, or a value cannot be.
+        RequestError: The job costs money and was not confirmed, or a value is invalid.
         DataError: The sides leak, or the service would refuse a row.
         ServiceError: The service refused, or cannot be reached.
     """
@@ -126,7 +126,7 @@ def dpo_fireworks(**options: Unpack[Fireworks]) -> TuneJob:
     before you agree. Keys and jobs are as with `trajkit sft fireworks`.
 
     Raises:
-        RequestError: The job would be paid for and was not agreed to, or a value cannot be.
+        RequestError: The job costs money and was not confirmed, or a value is invalid.
         DataError: The sides leak, or the service would refuse a row.
         ServiceError: The service refused, or cannot be reached.
     """

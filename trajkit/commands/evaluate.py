@@ -191,7 +191,7 @@ def evaluate(
     NAME=MODEL as above; with --model-url by the models of those names at an OpenAI-compatible server.
 
     All variants play the same tasks and seeds. Seeds that a compared model has learned, or was chosen by, are
-    refused: what it learned is known of the jobs under --runs and of the models that were registered.
+    refused: what it learned is known for the jobs under --runs and for registered models.
 
     With --prompts no environment is needed: models answer the prompts of logged steps, and a function of
     your own scores each answer, a check or a judge. Models are NAME=MODEL as above, of this machine or at
@@ -205,7 +205,7 @@ def evaluate(
     over prompts; with --by over groups of them, such as customers. Answers are greedy unless --decoding says
     otherwise, and --policy-set max_tokens=300 is a field of each request.
 
-    Every inference and feedback is marked as evaluation, so that no export trains on it. What is finished is
+    Every inference and feedback is marked as evaluation, so that exports leave it out. What is finished is
     kept: the same command again plays only what is missing, after Ctrl-C, a crash, a limit or a dead server.
     The exit codes are those of `trajkit rollout`.
 
@@ -225,8 +225,8 @@ def evaluate(
         policy: An agent of your own that plays with each of the models, such as my_pkg.agent:MyAgent.
         model_url: With --policy or --prompts: the OpenAI-compatible server of the models. Default: this
             process. With --through vllm: the vLLM that runs. Default: one is started.
-        template_variant: In process: the variant whose prompts a model gets that is no variant itself.
-        allow_leak: Play also worlds that a model has learned; the result names them.
+        template_variant: In process: the prompts of this variant, for models that are not variants.
+        allow_leak: Also play worlds that a model has learned; the result names them.
 
     Raises:
         RequestError: A model has learned these worlds, or something cannot be played as asked.

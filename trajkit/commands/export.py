@@ -121,7 +121,7 @@ def export(
 
     Without --source the command reads the database or store that trajkit.toml names, else
     TENSORZERO_CLICKHOUSE_URL, else TENSORZERO_POSTGRES_URL, else the local stack. A bound belongs to the
-    --metric before it. --metric alone asks that the metric was measured, and that a boolean metric is true.
+    --metric before it. --metric alone requires that the metric was measured and, if boolean, is true.
 
     Evaluation episodes are left out and counted, and so are those that a rollout marked as abandoned: those
     that were half-played, or that a service spoiled. A rollout that was killed and never resumed has marked
@@ -154,7 +154,7 @@ def export(
         template_variant: Render the prompts anew with the templates of this variant.
         config: The tensorzero.toml that has the templates. Default: the configurations in the database.
         as_of: Read only what was logged until then. Default: now.
-        include_eval: Bring evaluation episodes too; they must not train.
+        include_eval: Export evaluation episodes too; not for training.
         include_abandoned: Bring episodes too that a rollout left half-played.
         include_invalid: Learn answers that do not parse as well.
         targets: Learn the model's answer, or the demonstration where a person gave one. Default: answer.

@@ -140,7 +140,7 @@ def forget(
     goal = path_or_none(output)
     if goal is None and rebuilt:
         raise RequestError(
-            f"where are {plural(len(rebuilt), 'store')} to be written without them?", hint="-o FOLDER"
+            f"no folder is named for {plural(len(rebuilt), 'store')} without them", hint="-o FOLDER"
         )
     goals = {each.path: goal / each.path.relative_to(folder) for each in rebuilt} if goal else {}
     if delete:

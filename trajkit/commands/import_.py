@@ -60,7 +60,7 @@ def import_(
 ) -> Imported:
     """Bring in what other systems recorded: files, folders and databases.
 
-    A document that makes no sense ends the import, and is named with its place; with --skip-bad it is left
+    An unreadable document ends the import, and is named with its place; with --skip-bad it is left
     out and counted.
 
     Formats: atif (Harbor's trajectories, 1.0 to 1.8), adp (Agent Data Protocol), sts (session traces of the
@@ -76,7 +76,7 @@ def import_(
             this machine.
         from_: The format or source of PATH. Default: the one that PATH looks like.
         skip_bad: Leave out what cannot be read, and count it.
-        include_errored: Take trials that ended in an error, too; they are set aside.
+        include_errored: Also take trials that ended in an error (else set aside).
         success: When an episode is a success, as in 'reward >= 0.5'. Default: what the format says.
         metric: A metric of each episode, from a place in the document beside its messages, such as
             reward=columns.reward.

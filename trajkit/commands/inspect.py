@@ -55,7 +55,7 @@ def inspect(
     Args:
         place: A file, a folder, a URL or a store. Default: the last store that was written here.
         from_: The format or source of PATH, as for `trajkit import`. Default: the one that PATH looks like.
-        against: An evaluation set, a store or a file: what it shares with the logs is told.
+        against: An evaluation set, a store or a file: report what it shares with the logs.
         html: Also write the page as one HTML file.
 
     Raises:

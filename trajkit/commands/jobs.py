@@ -115,7 +115,7 @@ def jobs_cancel(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob
 
 
 def jobs_pause(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob:
-    """Halt JOB at a service that can do that; `resume` goes on with it.
+    """Pause JOB, if its service can do that; `resume` continues it.
 
     Args:
         job: Name of the job. Default: the last job that was started here.
@@ -134,12 +134,12 @@ def jobs_pause(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob:
 def jobs_resume(
     job: str | None = None, *, runs: RunsFolder = "runs", again: bool = False, detach: bool = False
 ) -> TuneJob:
-    """Go on with JOB: here from its last checkpoint, at a service with what was halted or cut off.
+    """Resume JOB: from its last checkpoint here, or where it was paused or cut off at a service.
 
     Args:
         job: Name of the job. Default: the last job that was started here.
         runs: Folder where jobs are kept.
-        again: Create a job anew that its service may have already: it may be paid for twice.
+        again: Create the job again even if its service may have it: you may pay twice.
         detach: Do not wait for the end.
 
     Raises:

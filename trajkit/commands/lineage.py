@@ -56,7 +56,7 @@ def lineage(thing: str | None = None, *, runs: RunsFolder = "runs") -> Origins:
     if thing is None:
         last = last_job()
         if last is None:
-            raise RequestError("whose lineage?", hint="a model, a variant, a store or an episode")
+            raise RequestError("no THING given", hint="a model, a variant, a store or an episode")
         thing = last[1]
         if not (Path(runs) / thing).is_dir():  # it was started in another folder
             runs = last[0]

@@ -131,7 +131,7 @@ def store_path(store: StoreLike | None) -> str:
             )
         return str(store.store.path)
     if store.path is None:
-        raise RequestError("what a dry run would have made is no store", hint="leave dry_run out")
+        raise RequestError("the result of a dry run is not a store", hint="leave dry_run out")
     return str(store.path)
 
 

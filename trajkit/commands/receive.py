@@ -17,7 +17,7 @@ def receive(
     port: Annotated[int, Option(least=0, most=65535)] = 4318,
     until_idle: Annotated[float | None, Option(metavar="SECONDS", least=0, is_open=True)] = None,
 ) -> Receiver:
-    """Take in traces that programs send by OpenTelemetry (OTLP over HTTP), until Ctrl-C.
+    """Receive OpenTelemetry traces from programs (OTLP over HTTP), until Ctrl-C.
 
     Programs send to the address that is printed: it is the default of OpenTelemetry's SDKs, else the value of
     OTEL_EXPORTER_OTLP_ENDPOINT, with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf. Only programs of this machine

@@ -59,7 +59,7 @@ def redact(
     dry_run: bool = False,
     **engine: Unpack[EngineOptions],
 ) -> Redacted:
-    """Replace secrets and personal data by placeholders such as [EMAIL_1].
+    """Replace secrets and personal data with placeholders like [EMAIL_1].
 
     The same value gets the same placeholder in the whole store; JSON stays JSON, also inside texts, and a
     number stays a number. The report shows kinds and places, never a value. Redact before `trajkit split`:
@@ -67,7 +67,7 @@ def redact(
 
     It finds keys and tokens of about fifty services by their shapes, private keys (PEM), JWTs, URLs with
     credentials, e-mail addresses, phone numbers, IP addresses and the names in home paths. docs/redact.md
-    lists the kinds and the share of each that is found. --pii adds what presidio and a spaCy model find: it
+    lists the kinds, and how many the tests find. --pii adds what presidio and a spaCy model find: it
     needs trajkit[pii] and, for names, a model such as that of `python -m spacy download en_core_web_lg`.
 
     Args:

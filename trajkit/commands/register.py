@@ -71,7 +71,7 @@ def _share(text: str) -> float:
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        raise RequestError(f"--traffic {text!r} is no share, such as 5% or 0.05") from None
+        raise RequestError(f"--traffic {text!r} is not a share: 5% or 0.05") from None
 
 
 def register(
@@ -97,9 +97,9 @@ def register(
 ) -> Registered:
     """Add the model of JOB to a gateway's configuration as a new variant; without JOB, that of the last.
 
-    The new variant says what the template variant says, to the tuned model. Every comment and the order of
-    the file stay. It gets no traffic unless --traffic says so: where the gateway sampled all variants evenly,
-    what it did is written down first. The gateway itself loads the edited configuration before the old one is
+    The new variant is the template variant with the tuned model. Every comment and the order of the file
+    stay. It gets no traffic without --traffic: where the gateway sampled all variants evenly, their
+    shares are written down first. The gateway itself loads the edited configuration before the old one is
     replaced; no database is touched. A running gateway must be restarted.
 
     With a --config that ends in .yaml or .yml the model is added to the model list of the LiteLLM proxy,

@@ -74,9 +74,9 @@ def report(
         baseline: The variant that the others are compared with; may be repeated. Default: the first.
         across_decodings: Compare also answers that were drawn in different ways.
         require: Exit 1 unless it holds, such as 'success.low > 0'; may be repeated.
-        trained_on: A store that was learned: also report the worlds alone that read like none of it; may be
+        trained_on: Training data: also report only the worlds whose text is not in it; may be
             repeated.
-        trained: The job, or the model, that a variant is of, where its name does not say; may be repeated.
+        trained: The job or the model of a variant, if its name does not tell; may be repeated.
         metric: A further metric.
         confidence: Confidence of every interval.
         resamples: Resamples of the bootstrap.

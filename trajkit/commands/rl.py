@@ -1,4 +1,4 @@
-"""Train a model by what it plays: reinforcement learning."""
+"""Train a model by reinforcement learning."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Local(ModelOptions, _World, JobOptions, total=False):
     algorithm: Literal["grpo", "gigpo", "rloo", "reinforce", "ppo", "awr"]
     """How the advantage of a step is estimated."""
     temperature: float
-    """Spread of the answers."""
+    """Sampling temperature."""
     beta: float
     """Factor of the KL divergence from the first model."""
     entropy_coef: float
@@ -120,7 +120,7 @@ def rl_local(
     model: Annotated[Place, Option(metavar="DIR|ID")],
     **options: Unpack[Local],
 ) -> TuneJob:
-    """Train a model by what it plays on this machine.
+    """Train a model by playing on this machine.
 
     In each iteration the model plays groups of attempts at the same seeds, in lock step; each step gets an
     advantage, and the model takes a few steps of the optimizer. Held-out seeds measure it on the way, and the
@@ -204,7 +204,7 @@ def rl_tinker(
     given = _fields(options, TinkerRecipe)
     given["base_url"] = options["base_url"] or os.environ.get(URL_VARIABLE, "")
     if not options["env"]:
-        raise RequestError("nothing is played", hint="--env babyai")
+        raise RequestError("no --env is given", hint="--env babyai")
     wanted = recipe(TinkerRecipe, nested(options["set"], given))
     if not options["dry_run"]:
         need("tinker", extra="tinker")

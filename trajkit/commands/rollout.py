@@ -41,7 +41,7 @@ class PlayerOptions(TypedDict, total=False):
     shard: Annotated[str, Option(metavar="I/N")]
     """Play only this part of everything; the N parts together are the whole."""
     purpose: Literal["train", "eval"]
-    """Marks every inference and feedback; eval episodes never train."""
+    """Marks inferences and feedback; eval is never trained on."""
 
 
 class RolloutOptions(PlayerOptions, PlayingOptions, total=False):
@@ -52,7 +52,7 @@ class RolloutOptions(PlayerOptions, PlayingOptions, total=False):
 def rollout(
     env_id: Annotated[str, Option(metavar="ENVIRONMENT")], **options: Unpack[RolloutOptions]
 ) -> Rollout:
-    """Play seeded episodes of an environment, log them, and say how they went.
+    """Play seeded episodes of an environment, and report the results.
 
     It plays through the gateway at TENSORZERO_GATEWAY_URL; else through one of its own on the database at
     TENSORZERO_CLICKHOUSE_URL, with --config; else on the local stack (`trajkit up`). There is no gateway

@@ -33,7 +33,7 @@ class Local(StoreOptions, ValidationOptions, LengthOptions, LocalOptions, Traini
     """Options of `sft_local`."""
 
     packing: bool
-    """Put several rows in a line, and compute once what they begin with; they never see each other."""
+    """Pack several rows into one sequence, and compute common prefixes once; rows stay separate."""
     best_by: Annotated[Literal["eval_loss", "episode_return"], Option(default="eval_loss")]
     """Choose the checkpoint by the validation loss, or by how the model plays."""
     best_seeds: Annotated[str | None, Option(metavar="SEEDS")]
@@ -93,7 +93,7 @@ class OpenAI(HostedData, OpenAIOptions, TrainingOptions, total=False):
 def sft_openai(**options: Unpack[OpenAI]) -> TuneJob:
     """Tune a model at OpenAI, or wherever its fine-tuning API is spoken: Azure, Nebius, Bedrock, any URL.
 
-    As it stands, it takes the last store and the usual model, sets a tenth of the worlds aside to measure,
+    By default it takes the last store and the usual model, sets a tenth of the worlds aside to validate,
     and shows a plan; nothing is sent before you agree. The key comes from the environment: OPENAI_API_KEY, or
     AZURE_OPENAI_API_KEY, NEBIUS_API_KEY, AWS_BEARER_TOKEN_BEDROCK. Ctrl-C ends the waiting and not the job.
     The same data, model and recipe are never paid for twice: the job that is there is found, here or at the

@@ -28,8 +28,8 @@ def up(
     """Start the local services: ClickHouse with TensorZero's tables, and a stand-in model.
 
     The stand-in is a rule player, not a language model: it needs no key and no network. --model puts a real
-    model in its place, and --serve one of this machine, behind `trajkit serve`: variants of the stand-in ask
-    the first, and models at the stand-in's address that have the NAME of another ask that.
+    model in its place, and --serve local ones, behind `trajkit serve`: variants of the stand-in call the
+    first, and models at the stand-in's address whose `model_name` is a NAME call that one.
 
     There is no gateway process: the gateway of TensorZero 2026.6.0 for Python lives inside the process that
     uses it and serves no TensorZero HTTP API, so every command that plays opens its own on this database. To

@@ -71,8 +71,8 @@ def weight(
         by: Columns that make a group. Default: environment, task and seed.
         no_deviation: For grpo and gigpo: subtract the mean and do not divide.
         omega: For gigpo: the weight of the states. Default: 1.
-        history: For gigpo: compare steps also by so many observations before, and let a comparison count the
-            more, the more of them are the same. Default: 0.
+        history: For gigpo: also compare steps by up to this many earlier observations; longer matches
+            weigh more. Default: 0.
         critic: For gae: the metric of steps that is a critic's value of the state before the step.
         lam: For gae: 0 looks one step ahead, 1 to the end. Default: 0.95.
         temperature: For exponential. Default: 1.

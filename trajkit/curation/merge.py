@@ -103,7 +103,7 @@ def merge(
 def _open(paths: Sequence[str | Path]) -> list[Store]:
     stores = [open_store(path) for path in paths]
     if len(stores) < 2:
-        raise RequestError(f"{len(stores)} store to merge where two or more are wanted")
+        raise RequestError(f"merge needs two or more stores, not {len(stores)}")
     for number, store in enumerate(stores):
         if store.path in [other.path for other in stores[:number]]:
             raise RequestError(f"{store.path} is there twice")

@@ -205,7 +205,7 @@ def _sought(patterns: Mapping[str, str], skip: Sequence[str], pii: str | None) -
         except re.error as error:  # the pattern itself may be a secret
             raise RequestError(f"the pattern {name} is no regular expression: {error.msg}") from None
         if own[name].match(""):
-            raise RequestError(f"the pattern {name} fits no text at all", hint="+ in the place of *")
+            raise RequestError(f"the pattern {name} matches empty text", hint="+ in the place of *")
     if unknown := [kind for kind in skip if kind not in kinds]:
         raise RequestError(f"no kind {unknown[0]!r}", hint=f"kinds: {', '.join(kinds)}")
     finder = Finder(own, skip)

@@ -137,7 +137,7 @@ class Episode(Model):
     initial_state_hash: Text | None = None
     """Hash of the complete initial state and mission, computed by the environment; None when unknown."""
     purpose: Purpose = Purpose.UNKNOWN
-    """Purpose of the episode. Evaluation episodes never train a model."""
+    """Purpose of the episode. Models never train on evaluation ones."""
     started_at: UtcTime | None = None
     """Time of its first request."""
     ended_at: UtcTime | None = None

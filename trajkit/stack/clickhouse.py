@@ -243,9 +243,7 @@ def _make_folder(folder: Path) -> None:
     except OSError as error:
         raise StackError(f"{folder} cannot hold a database: {error}", hint="choose another folder") from error
     if has_other_files:
-        raise StackError(
-            f"{folder} holds something else than a database of trajkit", hint="choose an empty folder"
-        )
+        raise StackError(f"{folder} holds something other than trajkit data", hint="choose an empty folder")
 
 
 @contextlib.contextmanager

@@ -113,7 +113,7 @@ def test_evaluation_episodes_are_refused_with_the_way_out(tmp_path: Path, datase
         *(episode(f"ep-{i}", purpose="eval" if i < 3 else ("train", "unknown")[i % 2]) for i in range(9))
     )
     goal = tmp_path / "train.jsonl"
-    with pytest.raises(RequestError, match="has 3 evaluation episodes; they must not train") as caught:
+    with pytest.raises(RequestError, match="has 3 evaluation episodes; never train on them") as caught:
         convert(dataset, goal, to=SFT)
     assert left_over(tmp_path) == []
     assert """--where "purpose <> 'eval'\"""" in (caught.value.hint or "")

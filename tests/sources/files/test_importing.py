@@ -133,8 +133,8 @@ def test_success_and_purpose_are_as_asked():
         (["data", "--from", "csv"], 2, "no format 'csv' to import"),
         (["empty"], 2, "empty has no files in it"),
         (["strange"], 2, "none of the first 1 files in strange is of a format that is known"),
-        (["strange/a.txt"], 2, "strange/a.txt is of no format that is known"),
-        (["half.jsonl"], 2, "half.jsonl is of no format that is known: not JSON: unexpected end of hex"),
+        (["strange/a.txt"], 2, "strange/a.txt is not in a known format"),
+        (["half.jsonl"], 2, "half.jsonl is not in a known format: not JSON: unexpected end of hex"),
         (["data", "--success", "often"], 2, "'often' is not METRIC OPERATOR NUMBER"),
         (["strange", "--from", "atif"], 1, "no episode in strange"),
     ],
@@ -168,7 +168,7 @@ def test_evaluation_episodes_leave_as_such_or_not_at_all(name, capsys):
         assert [str(episode.purpose) for episode in open_dataset("again")] == ["eval"]
     else:
         assert code == 2
-        assert "has 1 evaluation episode; they must not train" in capsys.readouterr().err
+        assert "has 1 evaluation episode; never train on them" in capsys.readouterr().err
         assert not Path("out.jsonl").exists()
         assert run(["convert", "eval", "--to", name, "-o", "out.jsonl", "--include-eval"]) == 0
 

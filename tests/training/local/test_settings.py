@@ -115,7 +115,7 @@ def test_options_go_before_the_file_and_the_file_before_the_preset(
     assert "LoRA of rank 3, alpha 7" in plan
     assert "learning rate 0.013" in plan  # 0.0005 * (2000 / 32) ** 0.781, the preset's
     assert run(["sft", "local", "--dry-run"]) == 2
-    assert "which model is tuned?" in capsys.readouterr().err
+    assert "no model is given" in capsys.readouterr().err
 
 
 def test_every_preset_is_a_recipe_with_a_source() -> None:

@@ -46,7 +46,7 @@ def typed(texts: Sequence[str], model: str | None = None) -> tuple[Contender, ..
             raise RequestError(f"{name!r} is compared twice", hint="give each variant once")
         found[name] = Contender(name, own or model)
     if not found:
-        raise RequestError("what is compared?", hint="--variants A,B")
+        raise RequestError("no variants given", hint="--variants A,B")
     return tuple(found.values())
 
 

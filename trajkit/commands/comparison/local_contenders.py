@@ -153,9 +153,7 @@ def _models(
     chosen = []
     for each in contenders:
         if each.model is None and is_here:
-            raise RequestError(
-                f"which model is {each.name!r}?", hint="--variants NAME=MODEL, or --model MODEL"
-            )
+            raise RequestError(f"no model for {each.name!r}", hint="--variants NAME=MODEL, or --model MODEL")
         if each.model is None:  # a server knows its models by their names
             each = each._replace(model=each.name)
         assert each.model is not None
@@ -239,7 +237,7 @@ def _chosen(contender: Contender, known: Lineage, found: _Found, runs_folder: Pa
 def _fitting(
     stage: Stage, chosen: Sequence[_Chosen], env_id: str, actions: Actions, template_variant: str | None
 ) -> Stage | None:
-    """The configuration, unless it was only lying about and is of no use here."""
+    """The configuration; None if it was not asked for and does not fit."""
     is_needed = stage.is_asked or template_variant is not None
     for each in chosen:
         is_variant = each.contender.model is None or each.contender.name in stage.variants
@@ -330,7 +328,7 @@ def _check_variant(variant: str, stage: Stage | None) -> None:
     from trajkit.store.conditions.nameable import nearest
 
     if stage is None:
-        raise RequestError(f"where is the variant {variant!r}?", hint="--config tensorzero.toml")
+        raise RequestError(f"no configuration for {variant!r}", hint="--config tensorzero.toml")
     if variant not in stage.variants:
         raise RequestError(
             f"no variant {variant!r} in the function {stage.function!r} of {stage.config}",

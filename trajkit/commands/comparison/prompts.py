@@ -181,7 +181,7 @@ def replay(
     from trajkit.store.dataset import open_dataset
 
     if scorer is None:
-        raise RequestError("how is an answer scored?", hint="--scorer my.py:fn")
+        raise RequestError("no --scorer is given", hint="--scorer my.py:fn")
     runs_folder = Path(options["runs"])
     cast = cast_of_models(
         contenders, lineage_in(runs_folder), is_here=model_url is None, runs_folder=runs_folder

@@ -31,7 +31,7 @@ class PlayingOptions(EngineOptions, total=False):
     policy_set: Settings | None
     """A setting of the models or of the agent that plays, such as temperature=1. May be repeated."""
     history: Whole
-    """Steps shown back."""
+    """Past steps shown."""
     max_steps: Count | None
     """Cut an episode off after so many actions."""
     run_seed: Whole
@@ -48,7 +48,7 @@ class PlayingOptions(EngineOptions, total=False):
     retries: Whole
     """How often a request is sent again after a service's failure."""
     max_calls: Count | None
-    """Stop after so many requests to models."""
+    """Stop after this many model requests."""
     max_cost_usd: Positive
     """Stop before more than this is spent; needs the prices."""
     max_minutes: Positive
@@ -70,7 +70,7 @@ class PlayingOptions(EngineOptions, total=False):
     dry_run: bool
     """Print what would be played and what it may cost; play nothing."""
     yes: bool
-    """Do not ask before a model that costs money."""
+    """Do not ask before calling a paid model."""
 
 
 _FIELDS = {

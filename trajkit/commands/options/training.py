@@ -72,7 +72,7 @@ class ModelOptions(TypedDict, total=False):
     merge: bool
     """Write adapter and base as one model too, which needs no peft."""
     report_to: Literal["wandb", "tensorboard"] | None
-    """Report every loss there."""
+    """Where to report losses."""
     tokenizer: Annotated[str | None, Option(metavar="DIR|ID")]
     """Tokenizer in place of the model's."""
     chat_template: Annotated[str | None, Option(metavar="NAME|FILE")]
@@ -91,7 +91,7 @@ class LocalOptions(ModelOptions, total=False):
     max_length: int | None
     """Most tokens of a row; a longer one is an error."""
     config: Annotated[Place | None, Option(metavar="FILE")]
-    """Settings in YAML, by axolotl's names. Options that differ from their defaults go before them."""
+    """Settings in YAML, by axolotl's names. Options that differ from their defaults override them."""
     preset: Annotated[str | None, Option(metavar="NAME")]
     """Settings that suit a family of models: llama or qwen. A file and options go before them."""
 

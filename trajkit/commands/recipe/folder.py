@@ -124,7 +124,7 @@ class RunFolder:
         if self.is_begun or not self.path.exists():
             return
         if not self.path.is_dir() or any(self.path.iterdir()):
-            raise RequestError(f"{self.path} is there and is no run", hint="choose another -o")
+            raise RequestError(f"{self.path} is not a run folder", hint="choose another -o")
 
     def begin(self, loaded: Loaded) -> None:
         """Make the folder with the recipe and its files.

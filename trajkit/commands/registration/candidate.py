@@ -121,7 +121,7 @@ def _hosted(runs: Runs, job: TuneJob, asked: Mapping[str, Any], name: Any) -> Ca
     refuse_options(asked, ("server",), f"job {job.job_id}, which is served at {job.target}")
     if name is None:
         raise RequestError(
-            f"{job.target} has not said what the model of job {job.job_id} is called",
+            f"{job.target} has not named the model of job {job.job_id}",
             hint="its page there does: --model NAME",
         )
     if job.target not in HOSTED and asked["api_base"] is None:

@@ -110,7 +110,7 @@ def _default_model(target: str, service: Service) -> str:
     usual: str | None = getattr(service, "usual_model", None)
     if usual is None:
         raise RequestError(
-            "which model is tuned?", hint=f'--model NAME, or model = "{target}::NAME" in trajkit.toml'
+            "no model is given", hint=f'--model NAME, or model = "{target}::NAME" in trajkit.toml'
         )
     return usual
 

@@ -201,7 +201,7 @@ def nothing(path: Path, left: Mapping[str, int], *, noun: str = "step") -> Nothi
 def evaluation(path: Path, n_evaluation: int) -> RequestError:
     """Return the error that the dataset has evaluation episodes."""
     return RequestError(
-        f"{path} has {plural(n_evaluation, 'evaluation episode')}; they must not train",
+        f"{path} has {plural(n_evaluation, 'evaluation episode')}; never train on them",
         hint=f'leave them out with --where "{_NO_EVALUATION}", or insist with --include-eval',
     )
 

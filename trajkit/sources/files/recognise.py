@@ -39,7 +39,7 @@ def recognise(root: Path) -> str:
     if root.is_file():
         found = _of_file(root, None)
         if found is None:
-            raise RequestError(f"{root} is of no format that is known{_first_fault(root)}", hint=_HINT)
+            raise RequestError(f"{root} is not in a known format{_first_fault(root)}", hint=_HINT)
         return found
     # a job has trajectories in it: it is looked for first
     if (job := _of_job(root)) is not None:

@@ -139,9 +139,7 @@ def _pages(web: Web, path: str, query: Mapping[str, Any]) -> _Rows:
 def _data(answer: dict[str, Any], path: str) -> list[dict[str, Any]]:
     rows = answer.get("data")
     if not isinstance(rows, list) or not all(isinstance(one, dict) and "id" in one for one in rows):
-        raise ServiceError(
-            f"Langfuse answered {path} without a list", hint="known is the API of Langfuse 3 and 4"
-        )
+        raise ServiceError(f"Langfuse answered {path} without a list", hint="trajkit reads Langfuse 3 and 4")
     return [row_of(one) for one in rows]
 
 

@@ -123,7 +123,7 @@ def require_boolean(expression: Expression, connection: duckdb.DuckDBPyConnectio
     kind = str(described.types[0])
     if kind not in ("BOOLEAN", '"NULL"'):
         raise QueryError(
-            f"{expression.text!r} gives a {kind}, not a yes or no", hint="compare it with something: … > 0"
+            f"{expression.text!r} gives a {kind}, not a boolean", hint="compare it with something: … > 0"
         )
 
 

@@ -1,4 +1,4 @@
-"""What comes before a training by playing: all is found, checked and written down; nothing is played."""
+"""Prepare reinforcement learning: find, check and record everything; nothing is played."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
         recipe = recipe.model_copy(update={"play": _settled_world(recipe)})
         player_of(base, recipe.play)
     elif data is None:
-        raise RequestError("nothing is played and nothing learned", hint="--env babyai, or --from STORE")
+        raise RequestError("neither --env nor --from is given", hint="--env babyai, or --from STORE")
     said = request.model_dump(mode="json", include={"tokenizer"})
     sizes = measured(base, recipe)
     recipe = recipe.of_size(sizes.n_weights)

@@ -90,7 +90,7 @@ def parse_url(url: str) -> Address:
         parts = urlsplit(url)
         named, after_host = parts.hostname or "", parts.netloc.rpartition("@")[2].rpartition("]")[2]
     except ValueError as error:
-        raise RequestError(f"the database URL is none: {error}", hint=_SUCH_AS) from None
+        raise RequestError(f"invalid database URL: {error}", hint=_SUCH_AS) from None
     is_postgres = parts.scheme in _POSTGRES
     if not is_postgres and parts.scheme not in _CLICKHOUSE:
         raise RequestError(
