@@ -562,7 +562,7 @@ def test_an_agent_in_shards_is_measured_as_in_one_process(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--variants", "a"], "which model is 'a'?"),
+        (["--variants", "a"], "no model for 'a'"),
         (["--variants", "a=sample:tiny-base", "--template-variant", "history"], "an agent has its own"),
         (["--variants", "a=sample:tiny-base", "--through", "gateway"], "an agent has its own"),
         (["--variants", "a=sample:tiny-base", "--policy-set", "hat=1"], "no setting 'hat'"),

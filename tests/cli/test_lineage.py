@@ -74,7 +74,7 @@ def test_a_folder_of_a_model_names_it(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_what_is_not_known_is_an_error_with_near_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lineage"]) == 2
-    assert "whose lineage?" in capsys.readouterr().err
+    assert "no THING given" in capsys.readouterr().err
     a_job(a_store("good", an_episode("one")))
     shutil.rmtree("good")
     Path("runs/tiny/train.provenance.parquet").unlink()

@@ -210,7 +210,7 @@ def test_a_job_without_a_model_says_why(
             (("--variant", "baseline"), "with other settings"),
             (("--config", "nothing.toml"), "no configuration at nothing.toml"),
             (("--traffic", "200%"), "a share of 2"),
-            (("--traffic", "much"), "is no share"),
+            (("--traffic", "much"), "is not a share"),
             (("--model", "x"), "both say what to register"),
             (("-o", "settings.json"), "-o is for --emit"),
             (("--server", "vllm"), "does not go with job tiny"),
