@@ -162,6 +162,10 @@ def calling(name: str, *others: str) -> dict[str, Any]:
         (document({"source": "user"}), "steps.0.message: no message"),
         (document(USER, {**DONE, "timestamp": "noon"}), "steps.1.timestamp: not an ISO 8601 time 'noon'"),
         (
+            document(USER, {**DONE, "timestamp": "0001-01-01T00:00:00+14:00"}),
+            "steps.1.timestamp: not an ISO 8601 time '0001-01-01",
+        ),
+        (
             document(USER, {**ASKS, "tool_calls": ASKS["tool_calls"] * 2}),
             "steps.1.tool_calls.1.tool_call_id: a tool call id that is there twice 'c1'",
         ),

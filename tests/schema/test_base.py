@@ -46,6 +46,8 @@ def test_a_time_without_an_offset_is_refused_and_others_become_utc():
     offset = timezone(timedelta(hours=2))
     step = transition(started_at=datetime(2026, 1, 1, 14, tzinfo=offset))
     assert step.started_at == datetime(2026, 1, 1, 12, tzinfo=UTC)
+    with pytest.raises(ValidationError, match="not in the years 1 to 9999 in UTC"):
+        transition(started_at=datetime(1, 1, 1, tzinfo=offset))
     assert step.started_at.tzinfo == UTC
 
 

@@ -1,4 +1,4 @@
-"""What every room uses: lazy imports, files, settings, ids, seeds and secrets."""
+"""Modules that every room uses: lazy imports, files, settings, ids, seeds and secrets."""
 
 __all__ = [
     "address",
@@ -16,5 +16,6 @@ __all__ = [
     "seeds",
     "sending",
     "settings",
+    "times",
     "user_state",
 ]

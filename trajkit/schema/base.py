@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+
+from trajkit._core.times import in_utc
 
 
 class Model(BaseModel):
@@ -50,10 +51,6 @@ def _check_json(value: Any) -> Any:
     return value
 
 
-def _as_utc(value: datetime) -> datetime:
-    return value.astimezone(UTC)
-
-
 Text = Annotated[str, AfterValidator(_check_text)]
 """Unicode text without lone surrogates; may be empty."""
 
@@ -63,7 +60,7 @@ Json = Annotated[JsonValue, AfterValidator(_check_json)]
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]
 """A JSON object with finite numbers."""
 
-UtcTime = Annotated[AwareDatetime, AfterValidator(_as_utc)]
+UtcTime = Annotated[AwareDatetime, AfterValidator(in_utc)]
 """A time with a time zone, converted to UTC, in microseconds."""
 
 MOST = 2**63 - 1

@@ -11,6 +11,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 import trajkit
+from trajkit._core.times import utc_of
 from trajkit.errors import QueryError
 from trajkit.schema import Left, LineageEntry, Model
 from trajkit.schema.base import JsonObject, Name, Text, UtcTime
@@ -247,13 +248,12 @@ def parse_time(text: str, *, option: str) -> datetime:
         QueryError: It is neither.
     """
     try:
-        moment = datetime.fromisoformat(text)
+        return utc_of(text)
     except ValueError:
         raise QueryError(
             f"{option} {text!r} is not a date or a time",
             hint=f"such as {option} 2026-11-21 or {option} 2026-11-21T12:00Z",
         ) from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def parse_shard(text: str) -> Shard:

@@ -1,4 +1,4 @@
-"""How the parameters of a command are typed on the command line, where their types do not say it.
+"""How the parameters of a command are typed on the command line, if their types are not enough.
 
 A command is a function whose signature and docstring are its only declaration. `trajkit.commands.command`
 makes the command line of it. A parameter of a plain type needs nothing from here; others are `Annotated` with
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
+from trajkit._core.times import in_utc
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -24,7 +26,7 @@ class Option:
     """How one parameter is typed."""
 
     metavar: str | None = None
-    """What stands for its value in the help, such as `SQL`."""
+    """Placeholder for its value in the help, such as `SQL`."""
     short: str | None = None
     """Its short form, such as `-o`."""
     alias: str | None = None
@@ -36,7 +38,7 @@ class Option:
     takes_address: bool = False
     """Whether a file or folder may be at an address such as `s3://bucket/x`; stores always may."""
     is_local_because: str = "docs/storage.md lists what takes addresses"
-    """The hint where an address is refused."""
+    """The hint when an address is refused."""
     is_open: bool = False
     """Whether `least` and `most` themselves are refused."""
     is_repeated: bool = False
@@ -44,19 +46,19 @@ class Option:
     is_list: bool = False
     """Whether one value may hold several, separated by commas; the function gets a tuple."""
     read: Callable[[str], Any] | None = None
-    """Turns each typed text into the value that the function takes; may raise a `TrajkitError`. Of an option
-    that takes a mapping: the text after the `=`."""
+    """Turns each typed text into the value that the function takes; may raise a `TrajkitError`. For a
+    mapping: reads the text after the `=`."""
     pair: Callable[[str], tuple[str, str]] | None = None
-    """Of an option that takes a mapping: turns a typed text that is not NAME=VALUE into the two."""
+    """For a mapping: splits a typed text that is not NAME=VALUE into name and value."""
     default: Any = None
-    """Default of an option of a group, where no signature has it."""
+    """Default of an option of a group, which has no signature."""
     of: str | None = None
-    """The option that it belongs to: to its value that was typed before. The function gets a mapping for
-    that option, of each value to a tuple of what belongs to it, None where nothing was typed."""
+    """The option that it belongs to: to the last value of it before. The function gets a mapping for that
+    option, from each value to a tuple of what belongs to it, None if nothing was typed."""
     listing: Callable[[], str] | None = None
-    """Of an argument: a table of what comes with trajkit, which `--list` prints."""
+    """For an argument: returns the table of built-in values that `--list` prints."""
     negative: str | None = None
-    """What is typed for False, where it is not `--no-NAME`."""
+    """The flag for False, if it is not `--no-NAME`."""
 
 
 Place: TypeAlias = str | Path
@@ -70,7 +72,7 @@ Columns: TypeAlias = Annotated[str | Iterable[str], Option(is_repeated=True, is_
 Conditions: TypeAlias = Annotated[str | Iterable[str], Option(is_repeated=True, metavar="SQL")]
 """SQL expressions that all must be true."""
 Count: TypeAlias = Annotated[int, Option(least=1, metavar="N")]
-"""A whole number from 1 on."""
+"""A whole number, 1 or more."""
 Confidence: TypeAlias = Annotated[float, Option(least=0, most=1, is_open=True)]
 """The confidence of an interval, such as 0.95."""
 Output: TypeAlias = Annotated[Place | None, Option(short="-o", metavar="PATH", takes_address=True)]
@@ -78,7 +80,7 @@ Output: TypeAlias = Annotated[Place | None, Option(short="-o", metavar="PATH", t
 LocalOutput: TypeAlias = Annotated[Place | None, Option(short="-o", metavar="PATH")]
 """Where the result is written on this machine."""
 NewFolder: TypeAlias = Annotated[Place, Option(short="-o", metavar="PATH")]
-"""The same, for commands that need to be told."""
+"""The same, if it is required."""
 DataFile: TypeAlias = Annotated[Place, Option(takes_address=True)]
 """A file of rows, or its address."""
 File: TypeAlias = Annotated[Place | None, Option(metavar="FILE")]
@@ -93,30 +95,28 @@ TaskList: TypeAlias = Annotated[
     str | Iterable[str],
     Option(is_repeated=True, is_list=True, alias="--game", metavar="TASKS", default=()),
 ]
-"""The same, several of them with commas."""
+"""The same, or several separated by commas."""
 Moment: TypeAlias = Annotated[Union[str, "datetime", None], Option(metavar="TIME")]
 """A date or a time (ISO); UTC without an offset."""
 NewPath: TypeAlias = Annotated[Place, Option(short="-o", metavar="PATH", takes_address=True)]
-"""Where the result is written, or its address, for commands that need to be told."""
+"""Where the result is written, or its address, if it is required."""
 Settings: TypeAlias = Annotated[Mapping[str, object], Option(is_repeated=True, metavar="NAME=VALUE")]
 """Values by name."""
 
 
 def moment_of(moment: str | datetime | None, option: str) -> datetime | None:
-    """A time as an aware one; a text is ISO, and UTC without an offset.
+    """Return an aware time; a text is ISO, and UTC without an offset.
 
     Raises:
-        RequestError: The text is no time.
+        RequestError: The text is not a time.
     """
-    from datetime import UTC
-
     from trajkit.sources.request import parse_time
 
     if moment is None:
         return None
     if isinstance(moment, str):
         return parse_time(moment, option=option)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return in_utc(moment)
 
 
 def many(given: str | Iterable[str] | None) -> tuple[str, ...]:

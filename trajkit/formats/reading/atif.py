@@ -8,9 +8,10 @@ have no field for stay in `extra` and `origin`, under `atif`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from trajkit._core.times import utc_of
 from trajkit.formats.chat.message import read_tools
 from trajkit.formats.chat.turns import arguments_value
 from trajkit.formats.profile import KEY, with_episode_rest, with_step_rest
@@ -253,10 +254,9 @@ def iso_time_at(text: Any, where: str) -> datetime | None:
     if text is None:
         return None
     try:
-        at = datetime.fromisoformat(text_at(text, where))
+        return utc_of(text_at(text, where))
     except ValueError:
         raise BadDocument("not an ISO 8601 time", where, shown(text)) from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
 def _action(answer: dict[str, Any]) -> list[dict[str, Any]] | None:

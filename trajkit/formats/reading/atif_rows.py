@@ -8,11 +8,12 @@ reads it, or names what is wrong with it. Both give the same rows (`tests/format
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
+from trajkit._core.times import utc_of
 from trajkit.formats.chat.parts import tool_of
 from trajkit.formats.profile import KEY
 from trajkit.formats.reading.atif import VERSIONS, origin_of, tags_of
@@ -41,7 +42,8 @@ _COUNTS = {
     "cached_tokens": "cached_tokens",  # no column: `spelled` moves it to `extra`
 }
 _INFINITE = math.inf
-_MOST = 2**63
+_N_BITS = 63
+"""Of the largest count."""
 _JSON = ("messages", "completion", "info", "extra")
 
 
@@ -98,17 +100,17 @@ def usual_rows(value: dict[str, Any]) -> Rows | None:
     tools = [] if agent.get("tool_definitions") is None else agent["tool_definitions"]
     if type(tools) is not list or not all(type(tool) is dict for tool in tools):
         return None
-    talk = _Talk(model_name)
-    for number, step in enumerate(steps, 1):
-        if type(step) is not dict or step.get("step_id") != number or not talk.take(step):
-            return None
-    if not talk.rows:
+    try:
+        talk = _talk_of(steps, model_name)
+    except KeyError:  # a field is missing, or a result is of no call
+        return None
+    if talk is None or not talk.rows:
         return None
     origin = origin_of(value, agent, extra or {}, None)
     if not is_finite(compact(origin)):
         return None
     episode = _episode(name, talk, tags_of(agent), origin)
-    return Rows(episode, talk.finish(), tools, bool(value.get("trajectory_id")))
+    return Rows(episode, talk.rows, tools, bool(value.get("trajectory_id")))
 
 
 def _episode(name: str, talk: _Talk, tags: dict[str, str], origin: JsonObject) -> dict[str, Any]:
@@ -129,123 +131,109 @@ def _episode(name: str, talk: _Talk, tags: dict[str, str], origin: JsonObject) -
     return row
 
 
-class _Talk:
-    """Reads the steps of a document in order."""
+class _Talk(NamedTuple):
+    """What the steps of a document say."""
 
-    def __init__(self, model_name: str | None) -> None:
-        self._model_name = model_name
-        self._new: list[Any] = []
-        self._waiting: set[str] = set()
-        self._n_before = 0
-        self.rows: list[dict[str, Any]] = []
-        """The rows of the answers so far."""
-        self.times: list[datetime] = []
-        """The times of the answers so far."""
+    rows: list[dict[str, Any]]
+    """A row of each answer."""
+    times: list[datetime]
+    """The times of the answers."""
 
-    def take(self, step: dict[str, Any]) -> bool:
-        """Read a step; False if it is not a common one."""
-        source, text = step.get("source"), step.get("message")
+
+def _talk_of(steps: list[Any], default_model: str | None) -> _Talk | None:
+    """Read steps in order; None if one is not a common one. It is one function since calls take time.
+
+    Raises:
+        KeyError: A step, call or result lacks a field, a result is of no call, or a metric has no column.
+    """
+    rows: list[dict[str, Any]] = []
+    times: list[datetime] = []
+    new: list[dict[str, Any]] = []
+    waiting: set[str] = set()
+    n_before = 0
+    for number, step in enumerate(steps, 1):
+        if type(step) is not dict or step["step_id"] != number:
+            return None
+        source, text, get = step["source"], step["message"], step.get
         if type(text) is not str:
-            return False
-        if source == "agent":
-            return self._answer(step, text)
-        if not text or source not in ("user", "system") or not _SAID.issuperset(step):
-            return False
-        self._new.append({"role": source, "content": [{"type": "text", "text": text}]})
-        return True
-
-    def _answer(self, step: dict[str, Any], text: str) -> bool:
-        get = step.get
-        thought, calls, metrics, at = (
-            get("reasoning_content"),
-            get("tool_calls"),
-            get("metrics"),
-            get("timestamp"),
-        )
-        model_name = get("model_name") or self._model_name
+            return None
+        if source != "agent":
+            if not text or source not in ("user", "system") or not _SAID.issuperset(step):
+                return None
+            new.append({"role": source, "content": [{"type": "text", "text": text}]})
+            continue
+        model_name = get("model_name") or default_model
         if not (model_name is None or type(model_name) is str) or not _ANSWER.issuperset(step):
-            return False
+            return None
         content: list[Any] = []
-        if thought:
+        if (thought := get("reasoning_content")) is not None:
             if type(thought) is not str:
-                return False
-            content.append({"type": "thought", "text": thought})
+                return None
+            if thought:
+                content.append({"type": "thought", "text": thought})
         if text:
             content.append({"type": "text", "text": text})
         names: dict[str, str] = {}
-        if calls is not None and not self._called(calls, content, names):
-            return False
-        if at is not None and (at := self._moment(at)) is None:
-            return False
-        if not content or not (thought is None or type(thought) is str):
-            return False
-        new = self._new
+        if (calls := get("tool_calls")) is not None:
+            if type(calls) is not list:
+                return None
+            for call in calls:
+                if type(call) is not dict or len(call) != _N_OF_CALL:
+                    return None
+                call_id, name, arguments = call["tool_call_id"], call["function_name"], call["arguments"]
+                if type(call_id) is not str or type(name) is not str or type(arguments) is not dict:
+                    return None
+                if call_id in waiting:
+                    return None
+                waiting.add(call_id)
+                names[call_id] = name
+                content.append({"type": "tool_call", "id": call_id, "name": name, "arguments": arguments})
+        if not content:
+            return None
+        if (at := get("timestamp")) is not None:
+            if (at := _moment(at)) is None:
+                return None
+            times.append(at)
         row = {
-            "step_index": len(self.rows),
-            "n_prompt_kept": self._n_before,
+            "step_index": len(rows),
+            "n_prompt_kept": n_before,
             "messages": new,
             "completion": {"role": "assistant", "content": content},
             "model_name": model_name,
             "started_at": at,
         }
-        if metrics is not None and not _measured(metrics, row):
-            return False
-        self._n_before += len(new) + 1
-        self._new = []
-        self.rows.append(row)
-        observation = get("observation")
-        return observation is None or self._observed(observation, names)
-
-    def _called(self, calls: Any, content: list[Any], names: dict[str, str]) -> bool:
-        if type(calls) is not list:
-            return False
-        waiting = self._waiting
-        for call in calls:
-            if type(call) is not dict or len(call) != _N_OF_CALL:
-                return False
-            call_id, name = call.get("tool_call_id"), call.get("function_name")
-            arguments = call.get("arguments")
-            if type(call_id) is not str or type(name) is not str or type(arguments) is not dict:
-                return False
-            if call_id in waiting:
-                return False
-            waiting.add(call_id)
-            names[call_id] = name
-            content.append({"type": "tool_call", "id": call_id, "name": name, "arguments": arguments})
-        return True
-
-    def _observed(self, observation: Any, names: dict[str, str]) -> bool:
-        results = observation.get("results") if type(observation) is dict and len(observation) == 1 else None
-        if type(results) is not list:
-            return False
-        for result in results:
-            if type(result) is not dict or len(result) != _N_OF_RESULT:
-                return False
-            text, call_id = result.get("content"), result.get("source_call_id")
-            if type(text) is not str or type(call_id) is not str or call_id not in names:
-                return False
-            block = {"type": "tool_result", "id": call_id, "name": names[call_id], "result": text}
-            self._new.append({"role": "tool", "content": [block]})
-            self._waiting.discard(call_id)
-        return True
-
-    def _moment(self, text: Any) -> datetime | None:
-        if type(text) is not str:
+        if (metrics := get("metrics")) is not None and not _measured(metrics, row):
             return None
-        try:
-            at = datetime.fromisoformat(text)
-        except ValueError:
-            return None
-        if at.tzinfo is not UTC:
-            at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-        self.times.append(at)
-        return at
+        rows.append(row)
+        n_before += len(new) + 1
+        new = []
+        if (observation := get("observation")) is not None:
+            if type(observation) is not dict or len(observation) != 1:
+                return None
+            if type(results := observation["results"]) is not list:
+                return None
+            for result in results:
+                if type(result) is not dict or len(result) != _N_OF_RESULT:
+                    return None
+                text, call_id = result["content"], result["source_call_id"]
+                if type(text) is not str or type(call_id) is not str:
+                    return None
+                block = {"type": "tool_result", "id": call_id, "name": names[call_id], "result": text}
+                new.append({"role": "tool", "content": [block]})
+                waiting.discard(call_id)
+    if rows and (after := _observation(new)) is not None:
+        rows[-1]["info"] = {"after": after}
+    return _Talk(rows, times)
 
-    def finish(self) -> list[dict[str, Any]]:
-        """Return the rows; the last one gets the observation after it."""
-        if (after := _observation(self._new)) is not None:
-            self.rows[-1]["info"] = {"after": after}
-        return self.rows
+
+def _moment(text: Any) -> datetime | None:
+    """Return a time in UTC, where it has no zone, too; None if it is none."""
+    if type(text) is not str:
+        return None
+    try:
+        return utc_of(text)
+    except ValueError:
+        return None
 
 
 def _measured(metrics: Any, row: dict[str, Any]) -> bool:
@@ -254,10 +242,9 @@ def _measured(metrics: Any, row: dict[str, Any]) -> bool:
         return False
     for name, value in metrics.items():
         if type(value) is int:
-            column = _COUNTS.get(name)
-            if column is None or not 0 <= value < _MOST:
+            if value >> _N_BITS:
                 return False
-            row[column] = value
+            row[_COUNTS[name]] = value
         elif name == "cost_usd" and type(value) is float and 0 <= value < _INFINITE:
             row[name] = value
         else:

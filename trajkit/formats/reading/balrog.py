@@ -31,7 +31,7 @@ def read_run(log: JsonObject, rows: Sequence[dict[str, str]], env_id: str | None
     Args:
         log: The JSON file.
         rows: The rows of the CSV file, by column.
-        env_id: The environment, which only the folder's name tells.
+        env_id: The environment, known only from the folder's name.
 
     Raises:
         BadDocument: A value is invalid, or the two files are not of one run.

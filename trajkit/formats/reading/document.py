@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from trajkit._core.times import utc_of
 from trajkit.errors import DataError
 from trajkit.formats.base import Problem
 from trajkit.schema import Episode
@@ -133,28 +134,27 @@ def text_at(value: Any, where: str) -> str:
 
 
 def time_at(value: Any, where: str) -> datetime | None:
-    """Return the time that a text is in ISO 8601, in UTC, which is also taken where no zone is said.
+    """Parse a time in ISO 8601; without a zone it is taken for UTC.
 
     Returns:
         None for null and for an empty text.
 
     Raises:
-        BadDocument: It is no time.
+        BadDocument: It is not a time.
     """
     if value in (None, ""):
         return None
     try:
-        found = datetime.fromisoformat(text_at(value, where))
+        return utc_of(text_at(value, where))
     except ValueError:
         raise BadDocument("not a time", where, shown(value)) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def known_time_at(value: Any, where: str) -> datetime:
     """Return the time as `time_at` does.
 
     Raises:
-        BadDocument: It is no time, or not there.
+        BadDocument: It is not a time, or missing.
     """
     found = time_at(value, where)
     if found is None:

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trajkit._core.times import utc_of
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.reading.document import BadDocument, object_at, shown
 from trajkit.sources.files.texts import lines_of, opened, value_of
@@ -119,8 +120,7 @@ def moment_at(value: Any, where: str) -> datetime | None:
             case None:
                 return None
             case str():
-                found = datetime.fromisoformat(value)
-                return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+                return utc_of(value)
             case int() | float() if not isinstance(value, bool):
                 return datetime.fromtimestamp(value / 1000, UTC)
     except (ValueError, OverflowError, OSError):

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter
 
 from trajkit._core.secrets import hidden
+from trajkit._core.times import in_utc
 from trajkit.errors import RequestError, ServiceError
 from trajkit.schema.base import MOST
 
@@ -85,10 +86,9 @@ def words_of(body: Mapping[str, Any]) -> str:
 def moment(said: str | None) -> datetime | None:
     """Parse a time; None where the text is not one. Without a zone it is UTC."""
     try:
-        found = _MOMENT.validate_python(said)
-    except ValidationError:
+        return in_utc(_MOMENT.validate_python(said))
+    except ValueError:
         return None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def moment_of(seconds: float | None) -> datetime | None:
@@ -197,9 +197,9 @@ def way_out(code: str | None, text: str, *, rows: Path, rules: str) -> str | Non
 
 
 MOST_BYTES, LONGEST_S = 32 << 20, 600.0
-"""Most bytes and seconds of an answer."""
+"""Maximum bytes and seconds per answer."""
 _LONGEST_TEXT, _DEEPEST = 8_000, 24
-"""Most characters of a text, and levels of nesting. A signed address has up to three thousand characters."""
+"""Maximum characters per text, and levels of nesting. A signed address has up to 3,000 characters."""
 
 
 def checked_address(url: str) -> str:
@@ -256,10 +256,10 @@ def _certificates(library: str) -> ssl.SSLContext:
 
 
 def pauses() -> Iterator[bool]:
-    """Pause between the repetitions of a question, longer each time.
+    """Pause between the repetitions of a request, longer each time.
 
     Yields:
-        Whether more time is left; after False the last one was asked.
+        Whether more time is left; False for the last repetition.
     """
     deadline, pause_s = time.monotonic() + LONGEST_S, 0.2
     while time.monotonic() < deadline:
