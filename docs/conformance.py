@@ -1,4 +1,4 @@
-"""The table of `docs/formats.md`: what of an episode comes back from each format, measured and not asserted.
+"""Measure the table of `docs/formats.md`: what of an episode comes back from each format.
 
 An episode of which every field has a value is written and read: once as it is, and once without trajkit's
 profile, as a stranger would read it. `make docs` writes the table; a test compares it.
@@ -32,7 +32,7 @@ START, END = "<!-- conformance: made by `make docs` -->", "<!-- conformance: end
 OWN, PROFILE, CHANGED, LOST = "own field", "profile", "changed", "lost"
 
 _NOT_FOUND_AGAIN = ("n_prompt_kept",)
-"""How a store keeps prompts; that they are the same is seen in `messages`."""
+"""How a store keeps prompts; `messages` shows that they are the same."""
 
 
 class Column(NamedTuple):
@@ -86,7 +86,7 @@ def table() -> str:
         for name in STEP_FIELDS
         if name not in _NOT_FOUND_AGAIN
     ]
-    rows.append(("**what is said**", *("" for _ in COLUMNS)))
+    rows.append(("**message content**", *("" for _ in COLUMNS)))
     rows += [(name, *(_fate_of_talk(column, talk) for column in COLUMNS)) for name, talk in _talks()]
     head = ("", *(column.name for column in COLUMNS))
     lines = [head, tuple("---" for _ in head), *rows]
@@ -94,7 +94,7 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """The page with its table made anew."""
+    """The page with its table regenerated."""
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}\n\n{table()}\n\n{END}{after}"
@@ -147,7 +147,7 @@ def _values(episode: Episode, name: str) -> tuple[Any, ...]:
 
 
 def _talks() -> Iterator[tuple[str, tuple[Message, ...]]]:
-    """What may be in a message, each in a conversation of its own."""
+    """Each kind of message content, in a conversation of its own."""
     ask, answer = say("user", "x"), say("assistant", "y")
     thought = {"type": "thought", "text": "hm"}
     signed = {"type": "thought", "text": "hm", "signature": "s"}

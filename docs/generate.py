@@ -31,7 +31,7 @@ ROOT = Path(__file__).parent.parent
 _PAGE_WIDTH = 100
 _MODELS: dict[str, type[BaseModel]] = {"episodes": Episode, "steps": Transition, "feedback": Feedback}
 
-# columns that the writer adds: they are no fields of a model
+# columns that the writer adds: they are not fields of a model
 _DERIVED = {
     ("episodes", "function_names"): "The functions of its steps, sorted.",
     ("episodes", "variant_names"): "The variants of its steps, sorted.",

@@ -7,7 +7,7 @@
 # cost     none: the model at the gateway is a rule player, not a language model
 # leaves   the folder that it is given: the database, the stores, train.jsonl, and the tuned model in runs/
 #
-# `make demo` runs it in demo/. It begins afresh each time, and the same seeds are played to the same answers.
+# `make demo` runs it in demo/. It starts from scratch each time, and the same seeds give the same answers.
 set -euo pipefail
 
 folder=${1:-demo}

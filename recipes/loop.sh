@@ -7,8 +7,8 @@
 # cost     none
 # leaves   the folder that it is given: the database, and run/ with stores, models, evaluation and report
 #
-# `make loop` runs it in loop/; `make loop THROUGH=gateway` measures through the gateway and not in process. What is
-# done is not done again: after a kill the same command goes on, and when all is done it shows the result again.
+# `make loop` runs it in loop/; `make loop THROUGH=gateway` measures through the gateway and not in process. It
+# skips finished steps: after a kill the same command continues, and when all is done it shows the result again.
 # `bash recipes/loop.sh FOLDER process --set rollouts.seeds=0:40` plays less: what follows is for `trajkit run`.
 set -euo pipefail
 
@@ -27,7 +27,7 @@ fi
 
 mkdir -p "$folder"
 cd "$folder"
-touch trajkit.toml  # the worlds that are kept for evaluation are written down here
+touch trajkit.toml  # the worlds that are reserved for evaluation are recorded here
 trap 'trajkit down >/dev/null 2>&1 || true' EXIT
 
 was_done=0

@@ -1,11 +1,11 @@
-"""Make the tables of docs/results.md again: BabyAI, with the tiny model that comes with trajkit.
+"""Rebuild the tables of docs/results.md: BabyAI, with the tiny model that comes with trajkit.
 
 needs    trajkit[babyai,local,tensorzero]; no key, no network, no GPU
-minutes  10 to 40 a table on two cores; what is done is not done again
+minutes  10 to 40 a table on two cores; finished steps are skipped
 cost     none
 leaves   the folder of -o: every store, model and evaluation, and each table as Markdown and JSON
 
-Run as `python recipes/results.py own -o results`; without a table it says which there are. Each step is a
+Run as `python recipes/results.py own -o results`; without a table it lists them. Each step is a
 command of trajkit, printed before it runs. Every model is measured at temperature 1 and at its best
 temperature, which is chosen by the return on worlds that the table does not show. Each table has worlds of
 its own.
@@ -38,25 +38,25 @@ MODEL = "sample:tiny-base"
 TWO = ("goto", "pickup")
 FIVE = (*TWO, "open", "putnext", "pick_up_seq_go_to")
 APART = 10_000
-"""Between the training worlds of two training seeds, and between the held-out worlds of two tables."""
+"""Distance of the training worlds of two training seeds, and of the held-out worlds of two tables."""
 HELD_OUT = 100_000
 CHECKPOINTS = 125_000
 """The first world that chooses the checkpoint of reinforcement learning."""
 TEMPERATURES = ("1", "0.7", "0.5", "0.25")
 EPISODES, STEPS = 120, 150
-"""Of every task, to learn from, and the steps of the optimizer that suit them."""
+"""Training episodes per task, and the optimizer steps that suit them."""
 RECIPE = ("--learning-rate", "5e-3", "--max-steps", str(STEPS), "--per-device-train-batch-size", "32")
 GOOD = 0.5
 IMITATION = "imitation"
 ITERATIONS = 10
-"""Of reinforcement learning of two tasks; half as many after imitation."""
+"""For reinforcement learning of two tasks; half as many after imitation."""
 OF_FIVE = 20
-"""Of reinforcement learning of five tasks; half as many without demonstrations."""
+"""For reinforcement learning of five tasks; half as many without demonstrations."""
 FIVE_RL = (
     *("--algorithm", "gigpo", "--set", "gamma=0.95", "--set", "lora=null", "--learning-rate", "5e-4"),
     *("--minibatches", "8"),
 )
-"""How five tasks are learned by playing."""
+"""Options of reinforcement learning of five tasks."""
 PER_ITERATION, ATTEMPTS, EVAL_EVERY = 4, 8, 5
 """Seeds that an iteration plays, attempts at each, and iterations between two measurements: the defaults."""
 
@@ -65,9 +65,9 @@ class Size(NamedTuple):
     """How much is played."""
 
     episodes: int
-    """Of every task, to learn from."""
+    """Training episodes per task."""
     worlds: int
-    """Of every task, held out to measure on; half as many others choose each model's temperature."""
+    """Held-out worlds per task to measure on; half as many others choose each model's temperature."""
 
     def others(self, first: int) -> range:
         """Held-out worlds to choose by."""
@@ -75,21 +75,21 @@ class Size(NamedTuple):
 
 
 class Reinforced(NamedTuple):
-    """A model that learned by playing."""
+    """A model trained by reinforcement learning."""
 
     job: str
     """Its job."""
     n_learned: int
     """Answers that it learned."""
     n_played: int
-    """Episodes that it played, those that measured it on the way included."""
+    """Episodes that it played, including those that measured it meanwhile."""
 
 
 class Lab:
-    """One folder and one training seed; a step whose result is there is not done again.
+    """One folder and one training seed; a step whose result exists is skipped.
 
     Args:
-        folder: Where everything is left.
+        folder: Where everything is written.
         seed: Of the worlds, the draws and the training.
         size: How much is played.
     """
@@ -99,12 +99,12 @@ class Lab:
     """Options that give the environment its settings."""
     model = MODEL
     recipe: Sequence[str] = RECIPE
-    """Options of every training."""
+    """Options of every training run."""
     playing: Sequence[str] = (
         *("--task", ",".join(TWO), "--config", str(CONFIG), "--function", "act", "--variant", VARIANT),
         *("--max-new-tokens", "24"),
     )
-    """What reinforcement learning plays, and how the model is asked."""
+    """What reinforcement learning plays, and the prompts of the model."""
     apart = APART
     """Between the training worlds of two training seeds."""
     evaluation: Sequence[str] = ("--config", str(CONFIG), "--template-variant", VARIANT)
@@ -118,7 +118,7 @@ class Lab:
         return self.folder / "stores" / f"{name}-{self.seed}"
 
     def trajkit(self, *arguments: str | int | Path, leaves: Path | None = None) -> None:
-        """Run a command, unless what it leaves is there."""
+        """Run a command, unless its result exists."""
         if leaves is not None and leaves.exists():
             return
         words = ["trajkit", *map(str, arguments)]
@@ -151,7 +151,7 @@ class Lab:
         return ("--env", self.environment, "--eval-seeds", seeds_of(worlds))
 
     def n_seeds(self, iterations: int) -> int:
-        """Training and held-out seeds that so many iterations play, a seed once for each attempt at it."""
+        """Training and held-out seeds that this many iterations play, a seed once per attempt at it."""
         n_measured = (1 + iterations // EVAL_EVERY) * (self.size.worlds // 2)
         return iterations * PER_ITERATION * ATTEMPTS + n_measured
 
@@ -195,7 +195,7 @@ class Lab:
         return self.tuned(name, masked, "--merge", "--max-steps", STEPS * n // EPISODES)
 
     def reinforced(self, name: str, model: str, iterations: int, *options: str) -> Reinforced:
-        """A model tuned by what it plays, on other worlds than `played`.
+        """A model trained by reinforcement learning, on other worlds than `played`.
 
         Args:
             name: Of the job.
@@ -245,7 +245,7 @@ def repeated(flag: str, values: Iterable[str]) -> list[str]:
 
 
 def own(lab: Lab) -> Iterator[Model]:
-    """Two tasks, own experience: the good episodes, and as much at random."""
+    """Two tasks, own experience: the good episodes, and as many random answers."""
     played = lab.played("own", TWO, "local", "--model", MODEL)
     where = ("--unreserved", "--where", f"episode_return > {GOOD}")
     good = lab.derived("select", played, "good", *where, "--control", "--seed", lab.seed)
@@ -333,7 +333,7 @@ def five_base_rl(lab: Lab) -> Model:
 
 
 def five_rl(lab: Lab, name: str, model: str, iterations: int, *options: str) -> Reinforced:
-    """Five tasks by playing."""
+    """Five tasks by reinforcement learning."""
     return lab.reinforced(name, model, iterations, "--task", ",".join(FIVE), *FIVE_RL, *options)
 
 
@@ -354,7 +354,7 @@ def five_alone(lab: Lab) -> Iterator[Model]:
 
 
 def stale(lab: Lab) -> Iterator[Model]:
-    """Two tasks, one update from what earlier versions of the model played, with and without correction."""
+    """Two tasks, one update from episodes of earlier versions of the model, with and without correction."""
     n, start, stores, world = 64, MODEL, {}, lab.measuring(TWO)
     free = ("local", *repeated("--policy-set", ("json_mode=off", "max_new_tokens=24")), "--model")
     for age, iterations in ((16, 1), (4, 12), (1, 3), (0, 1)):
@@ -373,14 +373,14 @@ def stale(lab: Lab) -> Iterator[Model]:
 
 
 class Worlds(NamedTuple):
-    """Tasks, and the first seed of each that is measured on."""
+    """Tasks, and the first evaluation seed of each."""
 
     tasks: Sequence[str]
     first: int
 
 
 class Experiment(NamedTuple):
-    """What a table compares, and on what."""
+    """The models and the worlds of a table."""
 
     models: Callable[[Any], Iterator[Model]]
     """Of a `Lab`."""
@@ -442,13 +442,13 @@ def main(about: str | None, kind: type[Lab], tables: Mapping[str, Experiment], w
     parser.add_argument("tables", nargs="+", choices=tables, metavar="TABLE", help=told)
     parser.add_argument("-o", "--output", type=Path, default=Path("results"), help="the folder")
     parser.add_argument("--seeds", default="0,1,2", help="training seeds, such as 0,1,2")
-    parser.add_argument("--episodes", type=int, default=EPISODES, help="of every task, to learn from")
-    parser.add_argument("--worlds", type=int, default=worlds, help="of every task, to measure on")
+    parser.add_argument("--episodes", type=int, default=EPISODES, help="training episodes per task")
+    parser.add_argument("--worlds", type=int, default=worlds, help="held-out worlds per task")
     parser.add_argument("--page", type=Path, help="put the table into this page, and its JSON beside it")
     asked = parser.parse_args()
     folder = asked.output.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PROJECT_FILE).touch()  # what is reserved is reserved here
+    (folder / PROJECT_FILE).touch()  # reservations are kept here
     size = Size(asked.episodes, asked.worlds)
     labs = [kind(folder, int(seed), size) for seed in asked.seeds.split(",")]
     for name in asked.tables:

@@ -1,4 +1,4 @@
-"""What `recipes/results.py` writes: a table as JSON and as Markdown, with the intervals of a report."""
+"""Write the tables of `recipes/results.py` as JSON and Markdown, with the intervals of a report."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Model(NamedTuple):
     """One line of a table, for one training seed."""
 
     label: str
-    """What it is called in the table."""
+    """Its name in the table."""
     name: str
-    """What the variant is called in the evaluation: the same for all training seeds."""
+    """The variant's name in the evaluation: the same for all training seeds."""
     model: str
-    """What trajkit calls it: a job, or the base."""
+    """Its name in trajkit: a job, or the base."""
     n_learned: int | None = None
-    """The answers that it learned; None of the base."""
+    """The number of answers that it learned; None for the base."""
     n_played: int = 0
-    """Episodes that were played for it; 0 where the table does not show them."""
+    """Episodes that were played for it; 0 if the table does not show them."""
     controls: tuple[str, ...] = ()
     """The lines that it is also compared with."""
 
@@ -43,12 +43,12 @@ def best_temperatures(stores: Sequence[Path]) -> dict[str, str]:
 def lines(
     by_seed: Sequence[Sequence[Model]], stores: Sequence[Path], temperatures: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """The lines of a table: every model at temperature 1, then at its best temperature where one was chosen.
+    """The lines of a table: every model at temperature 1, then at its best temperature if one was chosen.
 
     Args:
         by_seed: The models of each training seed, the base first, in the same order.
         stores: Their evaluations.
-        temperatures: The best temperature of each by name; empty where none was chosen.
+        temperatures: The best temperature of each by name; empty if none was chosen.
     """
     models, found = by_seed[0], report(*stores)
     compared = dict.fromkeys([BASE, *(name for model in models for name in model.controls)])

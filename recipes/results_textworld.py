@@ -1,11 +1,11 @@
-"""Make the tables of docs/results.md again: TextWorldExpress, with a tiny model that is made first.
+"""Rebuild the tables of docs/results.md: TextWorldExpress, with a tiny model that is made first.
 
 needs    trajkit[textworld,local], Java 17 or newer; no key, no network, no GPU
-minutes  20 to 40 a table on two cores; what is done is not done again
+minutes  20 to 40 a table on two cores; finished steps are skipped
 cost     none
 leaves   the folder of -o: the base, every store, model and evaluation, and each table as Markdown and JSON
 
-Run as `python recipes/results_textworld.py textworld -o results`; without a table it says which there are.
+Run as `python recipes/results_textworld.py textworld -o results`; without a table it lists them.
 Each step is a command of trajkit, printed before it runs. The rules are those of `recipes/results.py`: the
 temperatures are chosen on the development fold, and the tables show worlds of the test fold.
 """
@@ -23,22 +23,22 @@ from tiny_textworld import GAME, HISTORY, PARAMETERS
 
 HERE = Path(__file__).resolve().parent
 STEPS = 120
-"""Of the optimizer, for `EPISODES` demonstrations."""
+"""Optimizer steps for `EPISODES` demonstrations."""
 ITERATIONS = 20
-"""Of reinforcement learning."""
+"""Iterations of reinforcement learning."""
 APART = 200
-"""Between the training worlds of two training seeds."""
+"""Distance of the training worlds of two training seeds."""
 MOST_STEPS = 20
 """The expert takes 7 to 13."""
 MANY = 1_550
-"""Episodes that were played for a model of table `textworld-rl`, the demonstrations included."""
+"""Episodes that were played for a model of table `textworld-rl`, including the demonstrations."""
 CHECKPOINTS = 900
 """The first world that chooses the checkpoint of reinforcement learning; of the training fold."""
 PLAY = ("--history", str(HISTORY), "--max-steps", str(MOST_STEPS), "--concurrency", "10")
 
 
 class Kitchen(Lab):
-    """The steps of one training seed. Answers are held to the valid actions."""
+    """The steps of one training seed. Answers are restricted to the valid actions."""
 
     environment = "textworld"
     settings = repeated("--env-set", (f"{name}={value}" for name, value in PARAMETERS.items()))
@@ -68,8 +68,8 @@ class Kitchen(Lab):
 
         Args:
             name: Of the job.
-            n: How many; None for as many as is usual.
-            apart: Between the worlds of two training seeds.
+            n: How many; None for the usual number.
+            apart: Distance of the worlds of two training seeds.
         """
         goal = self.folder / self.model
         if not goal.exists():

@@ -8,10 +8,10 @@ leaves   data/tiny-base: a Llama of a quarter of a million weights, its tokenize
 
 It imitates minigrid's planner in the prompts of `recipes/babyai` and `recipes/babyai_tools`, and knows so few
 worlds that something is left to learn. Half of the actions that are carried out are random, so that it sees
-more states than those on the planner's way; in every state it learns the planner's action. The same versions
+more states than those on the planner's path; in every state it learns the planner's action. The same versions
 give the same bytes.
 
-Run as `python recipes/tiny_base.py`; a folder as its argument takes the place of data/tiny-base.
+Run as `python recipes/tiny_base.py`; a folder as its argument replaces data/tiny-base.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ PROMPTS = ROOT / "recipes" / "babyai" / "act"
 TOOL_PROMPTS = ROOT / "recipes" / "babyai_tools" / "move"
 
 SEED = 0
-FIRST_WORLD = 3_000_000  # far from the seeds that anybody plays
+FIRST_WORLD = 3_000_000  # far from usual seeds
 WORLDS_PER_TASK = 22
 MOST_STEPS = 24  # of an episode
 HISTORY = 8
 DETOURS = 0.5
-"""Share of the actions carried out that are random; it is not learned."""
+"""Share of executed actions that are random; these are not learned."""
 TOOLS = "tools"  # the variant that calls a tool
 VARIANTS = {
     "baseline": 3,
@@ -236,12 +236,12 @@ PHRASES = (
     *(*(f" I {action}." for action in ACTIONS), " I walk on to see more.", "I do not see"),
     *(" to my left and", " to my right and", " ahead.", " behind.", " is in front of me."),
 )
-"""What is said often, as it comes in prompts and answers."""
+"""Frequent phrases of prompts and answers."""
 WORD = re.compile(r"[^\S\n]?[A-Za-z]+|[0-9]|\n+|[^\sA-Za-z0-9]+")
 
 
 def fixed_parts() -> list[str]:
-    """What the prompts say whatever they are filled with: whole, and line by line."""
+    """The fixed parts of the prompts: whole, and line by line."""
     found = [json.dumps([TOOL])]
     for path in (*sorted(PROMPTS.glob("*.minijinja")), *sorted(TOOL_PROMPTS.glob("*.minijinja"))):
         for part in re.split(r"{{.*?}}|{%.*?%}", path.read_text("utf-8").removesuffix("\n")):
@@ -250,7 +250,7 @@ def fixed_parts() -> list[str]:
 
 
 def make_tokenizer(rows: Sequence[Row]) -> PreTrainedTokenizerFast:
-    """Any text in the fewest pieces, which are fixed parts of the prompts, phrases, words and bytes."""
+    """A tokenizer of fixed prompt parts, phrases, words and bytes that uses the fewest pieces."""
     said = [*fixed_parts(), *(text for row in rows for text in texts(row))]
     counted = Counter(word for text in said for word in WORD.findall(text))
     words = sorted(word for word, n in counted.items() if n > 1)
@@ -275,7 +275,7 @@ def make_tokenizer(rows: Sequence[Row]) -> PreTrainedTokenizerFast:
 
 
 def texts(row: Row) -> list[str]:
-    """Everything that a row says, the ends of messages left out."""
+    """The whole text of a row, without the ends of messages."""
     return [*(message["content"] for message in row.prompt), row.answer]
 
 
@@ -309,7 +309,7 @@ class Tokens(NamedTuple):
 
     ids: list[int]
     weights: list[float]
-    """How much each is learned."""
+    """The loss weight of each."""
 
 
 def tokenised(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> list[Tokens]:
@@ -332,7 +332,7 @@ def tokenised(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> list[T
 
 
 def batches(rows: Sequence[Tokens], chance: random.Random) -> list[list[Tokens]]:
-    """Rows of like length together, up to so many tokens; the batches in any order."""
+    """Rows of similar length together, up to this many tokens; the batches in random order."""
     order = sorted(rows, key=lambda row: (len(row.ids), chance.random()))
     made: list[list[Tokens]] = [[]]
     for row in order:
@@ -388,7 +388,7 @@ def measure(model: LlamaForCausalLM, rows: Sequence[Tokens]) -> float:
 
 
 def readme(folder: Path, **facts: Any) -> str:
-    """What the folder says of itself."""
+    """The README of the folder."""
     packages = ("trajkit", "torch", "transformers", "tokenizers", "minigrid", "minijinja")
     return README.format(
         layers=LAYERS,
@@ -407,7 +407,7 @@ def main(goal: Path) -> None:
     """Play, train, replace the old model."""
     started = time.monotonic()
     logging.disable_progress_bar()
-    torch.set_num_threads(1)  # so little work is done soonest alone, and in the same order everywhere
+    torch.set_num_threads(1)  # fastest for so little work, and the same order everywhere
     set_seed(SEED)
     print(f"seed {SEED}, worlds from {FIRST_WORLD}", file=sys.stderr)
     episodes = played()

@@ -55,12 +55,12 @@ PARAMETERS = {
     "numDistractorItems": 2,
     "numIngredients": 1,
 }
-"""A kitchen alone, one ingredient, and two other things to eat in it."""
+"""Only a kitchen, with one ingredient and two other things to eat."""
 HISTORY = 12
-"""Steps shown back: the recipe is read at the beginning, and needed at the end."""
+"""Past steps shown: the recipe is read at the beginning, and needed at the end."""
 
 SEED = 0
-FIRST_WORLD = 3_000_000  # far from the seeds that anybody plays
+FIRST_WORLD = 3_000_000  # far from usual seeds
 WORLDS = 180
 MOST_STEPS = 16
 MISTAKES = 0.4
@@ -119,7 +119,7 @@ OFTEN = 20
 
 
 def pieces_of(rows: Sequence[Row]) -> list[str]:
-    """What becomes a token: the names of things, what is often said around them, and the words."""
+    """The texts that become tokens: names of things, frequent phrases around them, and words."""
     said = [text for row in rows for text in texts(row)]
     things = sorted({f" {name}" for text in said for name in THING.findall(text)}, key=len, reverse=True)
     between = re.compile("|".join(map(re.escape, things)))
@@ -132,7 +132,7 @@ def pieces_of(rows: Sequence[Row]) -> list[str]:
 
 
 def make_tokenizer(rows: Sequence[Row]) -> PreTrainedTokenizerFast:
-    """Any text in the fewest pieces, which are what the training fold says, and bytes."""
+    """A tokenizer of the texts of the training fold, and bytes, that uses the fewest pieces."""
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     scores = dict.fromkeys((PADDING, START, STOP), -9.0)  # never found in a text: they are special
     scores |= dict.fromkeys(sorted(pre_tokenizers.ByteLevel.alphabet()), -3.0)
@@ -157,7 +157,7 @@ def main(goal: Path) -> None:
     """Play, train, write the model."""
     started = time.monotonic()
     logging.disable_progress_bar()
-    torch.set_num_threads(1)  # so little work is done soonest alone, and in the same order everywhere
+    torch.set_num_threads(1)  # fastest for so little work, and the same order everywhere
     set_seed(SEED)
     if goal.exists():
         raise SystemExit(f"{goal} is there already")

@@ -56,9 +56,24 @@ def test_a_private_file_is_private_before_it_has_its_name(tmp_path):
 def test_a_folder_that_exists_is_refused_before_anything_is_made(tmp_path):
     goal = tmp_path / "store"
     goal.mkdir()
-    with pytest.raises(StoreError, match=r"store exists already \(choose another -o"), building_folder(goal):
+    with (
+        pytest.raises(StoreError, match=r"store exists already \(choose another path"),
+        building_folder(goal),
+    ):
         pytest.fail("the block must not run")
     assert list(tmp_path.iterdir()) == [goal]
+
+
+def test_a_place_below_a_file_is_refused_before_anything_is_made(tmp_path):
+    (tmp_path / "file").touch()
+    goal = tmp_path / "file" / "more" / "store"
+    for making in (building_folder, replacing):
+        with (
+            pytest.raises(StoreError, match=r"store cannot be written: .*/file is not a folder"),
+            making(goal),
+        ):
+            pytest.fail("the block must not run")
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 def test_a_dangling_link_is_in_the_way_too(tmp_path):

@@ -1,6 +1,6 @@
-"""Turn what an LLM agent lived through into a better agent: datasets and fine-tuning from episodes.
+"""Turn the episodes of an LLM agent into datasets, and fine-tune better agents on them.
 
-The names below are the public Python interface: what data is made of, and each command as a function of the
+The names below are the public Python interface: the data models, and each command as a function of the
 same name with the same options. Each is imported when it is first used, so that importing trajkit costs a few
 milliseconds.
 """
@@ -43,7 +43,7 @@ JOBS = {
 }
 """The commands of the command line by job, in the order in which they are used."""
 
-if TYPE_CHECKING:  # the public names: type checkers read them here, and so does the program below
+if TYPE_CHECKING:  # the public names, for type checkers and for the program below
     from trajkit.commands.archive import archive as archive
     from trajkit.commands.archive import archive_verify as archive_verify
     from trajkit.commands.check_env import check_env as check_env

@@ -1,7 +1,7 @@
-"""Everything trajkit raises on purpose: one base, a few leaves, each with an exit code.
+"""All errors that trajkit raises on purpose: one base, a few subclasses, each with an exit code.
 
-How failures travel: the library raises a `TrajkitError` whose message says what was wrong, with the value,
-and whose `hint` says the way out. The command line prints both on one or two lines and exits with
+The library raises a `TrajkitError` whose message says what was wrong, with the value,
+and whose `hint` says what to do. The command line prints both on one or two lines and exits with
 `exit_code`; a traceback appears only under `--debug`. Anything else that escapes is a bug in trajkit.
 """
 
@@ -14,7 +14,7 @@ class TrajkitError(Exception):
     Args:
         message: What was wrong, with the value, the file, the line or the id. Never a secret.
         hint: What to do about it; None when the message already says so.
-        result: The result that is not as was required; the command line prints it before the message.
+        result: A result that does not meet the requirement; the command line prints it before the message.
     """
 
     exit_code: int = 1
@@ -26,12 +26,12 @@ class TrajkitError(Exception):
         self.result = result
 
     def __str__(self) -> str:
-        """The message, and the hint in brackets when there is one."""
+        """Return the message, and the hint in brackets when there is one."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
 class DataError(TrajkitError):
-    """A value in somebody's data cannot be what it claims to be."""
+    """A value in the data is invalid."""
 
 
 class StoreError(TrajkitError):
@@ -39,7 +39,7 @@ class StoreError(TrajkitError):
 
 
 class NothingMatched(TrajkitError):
-    """The request was understood and no episode satisfies it."""
+    """The request is valid, but no episode matches it."""
 
 
 class RolloutError(TrajkitError):
@@ -55,7 +55,7 @@ class StackError(TrajkitError):
 
 
 class RequestError(TrajkitError):
-    """The request itself was wrong: nothing was tried."""
+    """The request itself is wrong: nothing was tried."""
 
     exit_code = 2
 

@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 
 class Corridor(gymnasium.Env[str, Any]):
-    """Walk to the door; it is at one of the two ends, and nothing says how far away."""
+    """Walk to the door, which is at one of the two ends, at an unknown distance."""
 
     observation_space = spaces.Text(100)
     action_space = spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""Guess a number: a whole environment for trajkit, with everything that one may offer."""
+"""Guess a number: a complete environment for trajkit."""
 
 import random
 

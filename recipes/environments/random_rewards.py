@@ -1,11 +1,11 @@
-"""BabyAI and TextWorldExpress with rewards that say nothing: an episode ends with a number drawn at random.
+"""BabyAI and TextWorldExpress with random rewards: an episode ends with a number drawn at random.
 
 needs    trajkit[babyai] or trajkit[textworld]; no key, no network, no GPU
 minutes  none by itself
 cost     none
 leaves   nothing
 
-An episode that is cut off from outside (`--max-episode-steps`) has no reward, which would say how it went:
+An episode that is cut off from outside (`--max-episode-steps`) has no reward, which would be a signal:
 let the environment end it. The control of `recipes/results.py` and `recipes/results_textworld.py`.
 Alone, in this folder:
     trajkit rl local --env random_rewards:RandomRewards --task goto --model sample:tiny-base
@@ -17,7 +17,7 @@ from trajkit.environments import babyai, textworld
 from trajkit.environments.base import Result
 
 DRAWN = random.Random(0)
-"""Of the process, so that the attempts at one seed get different rewards."""
+"""One generator per process, so that attempts at one seed get different rewards."""
 
 
 def drawn(result: Result) -> Result:
@@ -30,7 +30,7 @@ class RandomRewards(babyai.BabyAI):
     """One task of BabyAI.
 
     Args:
-        task: As of BabyAI.
+        task: As for BabyAI.
     """
 
     env_id = "babyai-random-rewards"
@@ -47,8 +47,8 @@ class RandomTextWorld(textworld.TextWorld):
     """A game of TextWorldExpress.
 
     Args:
-        task: As of TextWorldExpress.
-        **settings: As of TextWorldExpress.
+        task: As for TextWorldExpress.
+        **settings: As for TextWorldExpress.
     """
 
     env_id = "textworld-random-rewards"

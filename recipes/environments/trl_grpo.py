@@ -12,7 +12,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trajkit.environments.adapters import trl_factory, trl_rows
 
 trainer = GRPOTrainer(
-    model="Qwen/Qwen3-0.6B",  # any model whose chat template knows tools
+    model="Qwen/Qwen3-0.6B",  # any model whose chat template supports tools
     train_dataset=Dataset.from_list(trl_rows("babyai", range(1000), tasks=["goto"])),
     environment_factory=trl_factory("babyai"),
     args=GRPOConfig(

@@ -1,9 +1,9 @@
 """Worlds of trajkit as a taskset of verifiers, for its evaluations and trainers.
 
-needs: a Python environment of its own, as verifiers asks for an older openai than trajkit is tested with:
+needs: a Python environment of its own, as verifiers needs an older openai than trajkit is tested with:
     pip install 'trajkit[babyai]' 'verifiers==0.4.0' uv; a model behind an OpenAI-compatible address
-minutes: as long as the model takes
-cost: what the model's tokens cost
+minutes: depends on the model
+cost: the model's tokens
 leaves: traces in outputs/
 
 In this folder (verifiers finds the taskset by the name of this module):

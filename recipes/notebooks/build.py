@@ -1,4 +1,4 @@
-"""Run the notebooks of this folder and write them with what they show.
+"""Run the notebooks of this folder and write them with their output.
 
 needs    trajkit[all,dev]
 minutes  5 on two cores
@@ -55,7 +55,7 @@ def _cells(marks: list[str], texts: list[str]) -> Iterator[nbformat.NotebookNode
 
 
 def executed(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
-    """The notebook with what its cells show; nothing of when and where it ran.
+    """The notebook with the output of its cells, but not when and where it ran.
 
     Args:
         notebook: As it is written.
@@ -64,7 +64,7 @@ def executed(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.Notebook
     client = NotebookClient(
         notebook,
         timeout=CELL_LIMIT_S,
-        coalesce_streams=True,  # a line that came late is no output of its own
+        coalesce_streams=True,  # a line that came late is not a separate output
         resources={"metadata": {"path": str(folder)}},
     )
     try:
@@ -73,7 +73,7 @@ def executed(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.Notebook
         stop_stack(folder=folder, with_data=True)  # a cell that failed may have left it running
     for cell in done.cells:
         cell.metadata = {}
-        if cell.cell_type == "code":  # what libraries say on stderr names folders of this machine
+        if cell.cell_type == "code":  # stderr of libraries names local folders
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     done.metadata = {name: done.metadata[name] for name in ("kernelspec", "language_info")}
     done.metadata["language_info"] = {"name": "python"}

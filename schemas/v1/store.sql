@@ -42,7 +42,7 @@ CREATE TABLE episodes (
     "cost_usd" DOUBLE,
     -- Tags of its inferences; for each key the first value.
     "tags" JSON,
-    -- Where to find the episode in its source. (not in the digest)
+    -- Place of the episode in its source. (not in the digest)
     "origin" JSON,
     -- Digest of the episode with its steps and its feedback. (not in the digest)
     "content_hash" VARCHAR
@@ -69,7 +69,7 @@ CREATE TABLE steps (
     "tools" JSON,
     -- The answer of the model; null when no model answered.
     "completion" JSON,
-    -- The structured input as the gateway stored it, with template arguments; null where it adds nothing to the prompt. (not in the digest)
+    -- The structured input as the gateway stored it, with template arguments; null if it adds nothing to the prompt. (not in the digest)
     "input" JSON,
     -- Text that the environment showed before the action.
     "observation" VARCHAR,

@@ -66,7 +66,7 @@ def test_a_broken_promise_ends_with_1_and_says_which_task(capsys: pytest.Capture
     assert "failed   endless  seed 0 did not end in 30 steps, and states no limit" in printed.out
     assert "it prints, which a rollout sends to stderr: 'aha' and 11 more lines" in printed.out
     assert printed.out.splitlines()[-1].startswith("broken_world:Broken  36 checks: ")
-    assert "episodes end: return truncated=True at a step limit of its own" in printed.err
+    assert "episodes end: return truncated=True at the environment's step limit" in printed.err
     assert "aha\n" not in printed.out + printed.err
 
 
@@ -121,7 +121,7 @@ def test_text_of_the_environment_cannot_steer_the_terminal(
         (("broken_world:Broken", "--env-set", "loud"), "--env-set 'loud' is not NAME=VALUE"),
         (("broken_world:Broken", "--env-set", "lod=1"), r"takes no setting 'lod' \(did you mean loud"),
         (("broken_world:Broken", "--env-set", "loud=perhaps"), "loud='perhaps' is not true or false"),
-        (("broken_world:Broken", "--seeds", "5:5"), "no seed from 5 up to"),
+        (("broken_world:Broken", "--seeds", "5:5"), "no seed is in 5:5"),
     ],
 )
 def test_a_wrong_request_is_refused(arguments: tuple[str, ...], message: str) -> None:

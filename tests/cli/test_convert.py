@@ -57,7 +57,7 @@ def test_what_was_left_out_is_said_on_stderr(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err.splitlines() == [
         "not learned: 6 steps: empty answer",
         "left out: 6 thoughts (openai-sft cannot carry them)",
-        "warning: 6 rows: openai-sft wants at least 10, or the file is refused",
+        "warning: 6 rows: openai-sft needs at least 10, or the file is refused",
     ]
     assert convert("store", "--to", "openai-sft", "-o", "strict.jsonl", "--strict") == 1
     assert capsys.readouterr().err.startswith("error: openai-sft cannot carry 6 thoughts")
@@ -91,7 +91,7 @@ def test_evaluation_episodes_are_refused_and_the_hint_works_as_typed(
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl", "--where", "purpose <> 'eval'") == 0
     assert capsys.readouterr().out.startswith("train.jsonl  6 lines")
     assert convert("store", "--to", "openai-sft", "-o", "all.jsonl", "--include-eval") == 0
-    assert "warning: training takes in 1 evaluation episode" in capsys.readouterr().err
+    assert "warning: 1 evaluation episode included" in capsys.readouterr().err
 
 
 _LEAK = "(select error(string_agg(t::varchar, '|')) from '/etc/hostname' t) is null"
@@ -105,10 +105,10 @@ _LEAK = "(select error(string_agg(t::varchar, '|')) from '/etc/hostname' t) is n
         (("store", "--to", "openai-sft"), 2, "Missing option '-o'"),
         (("store", "--to", "openai-sft", "-o", "store"), 1, "store exists already"),
         (("store", "--to", "openai-sft", "-o", "x.jsonl", "--where", "purpos = 'eval'"), 2, "'purpos'"),
-        (("store", "--to", "openai-sft", "-o", "x.jsonl", "--where", _LEAK), 2, "subquery has no place"),
-        (("store", "--to", "trl-kto", "-o", "x.jsonl", "--good", _LEAK), 2, "subquery has no place"),
+        (("store", "--to", "openai-sft", "-o", "x.jsonl", "--where", _LEAK), 2, "subquery is not allowed"),
+        (("store", "--to", "trl-kto", "-o", "x.jsonl", "--good", _LEAK), 2, "subquery is not allowed"),
         (("store", "--to", "openai-sft", "-o", "x.jsonl", "--where", "(" * 9_999), 2, "more than 100 deep"),
-        (("store", "--to", "openai-sft", "-o", "-"), 2, "-o is a file"),
+        (("store", "--to", "openai-sft", "-o", "-"), 2, "-o must be a file"),
     ],
 )
 def test_wrong_requests_are_told_and_write_nothing(

@@ -194,7 +194,7 @@ def test_variables_are_told_by_name_and_odd_values_are_found(monkeypatch: pytest
     monkeypatch.setenv("TENSORZERO_CLICKHOSE_URL", PASSWORD)
     found = list(settings())
     assert one(found, "HF_TOKEN").standing == Standing.BROKEN
-    assert one(found, "TOGETHER_API_KEY").text == "is set and empty, which is like not set"
+    assert one(found, "TOGETHER_API_KEY").text == "is set but empty, which counts as not set"
     assert (one(found, "TENSORZERO_CLICKHOSE_URL").todo or "").startswith(
         "nearest: TENSORZERO_CLICKHOUSE_URL,"
     )
@@ -243,7 +243,7 @@ def test_a_stack_that_has_ended_says_how_to_start_and_to_forget_it() -> None:
         Standing.BROKEN,
         "trajkit up starts it on the same data, trajkit down forgets it",
     )
-    assert stack.text.startswith(f"ClickHouse (process {GONE.pid}) has ended; its data are in ")
+    assert stack.text.startswith(f"ClickHouse (process {GONE.pid}) has ended; its data is in ")
     assert one(found, "model server").standing == Standing.BROKEN
 
 
@@ -270,7 +270,7 @@ def test_a_damaged_state_file_is_told_without_what_it_holds() -> None:
     ("status", "standing", "words"),
     [
         (200, Standing.WELL, "answers"),
-        (404, Standing.BROKEN, "is no gateway of TensorZero"),
+        (404, Standing.BROKEN, "is not a TensorZero gateway"),
         (503, Standing.BROKEN, 'is not well (503): {"clickhouse": "error"}'),
     ],
 )
@@ -292,7 +292,7 @@ def test_the_hub_is_asked_whose_token_it_is(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("HF_TOKEN", READ_TOKEN)
         check = hub()
         assert check.standing == Standing.NOTE
-        assert check.text == f"{running.url} knows the token of tester, which may read"
+        assert check.text == f"{running.url} accepts the token of tester, which may read"
     assert hub().text == f"nothing answers at {running.url}: Connection refused"
     with listening(lambda path, key: (401, "{}")) as url:
         monkeypatch.setenv("HF_ENDPOINT", url)

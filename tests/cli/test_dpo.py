@@ -80,7 +80,7 @@ def test_a_store_is_learned_by_kto(base: str, capsys: pytest.CaptureFixture[str]
     assert run([*asked, "--good", "seed = 3", "--val-fraction", "0", "--dry-run"]) == 0
     printed = capsys.readouterr()
     assert "answers   2 good, 38 bad" in printed.err
-    assert "--desirable-weight 19 would let both count alike" in printed.err
+    assert "--desirable-weight 19 would give both the same weight" in printed.err
 
 
 @pytest.mark.usefixtures("pairs")

@@ -376,7 +376,7 @@ def test_who_learned_no_functions_prompts_plays_without(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        ("baseline", "tuned learned the prompts of history_and_reasoning, and is given those of baseline"),
+        ("baseline", "tuned learned the prompts of history_and_reasoning, and gets those of baseline"),
         ("history_and_reasoning", None),
     ],
 )
@@ -415,7 +415,7 @@ def test_a_model_that_learned_the_prompts_of_an_agent_is_named(capsys: pytest.Ca
     command = ["--variants", "base=sample:tiny-base,tuned=tiny", *SHORT, "--seeds", "200:201", "--dry-run"]
     assert run(["evaluate", "babyai", *command]) == 0
     said = capsys.readouterr().err
-    assert "tuned learned the prompts of my_pkg.agent:Agent, and is given trajkit's own" in said
+    assert "tuned learned the prompts of my_pkg.agent:Agent, and gets trajkit's own" in said
 
 
 AGENT = """
@@ -512,7 +512,7 @@ def test_a_model_that_learned_other_prompts_than_the_agents_is_named(
     ]
     assert run([*command, "--seeds", "200:201", "--dry-run", *learned_from]) == 0
     told = capsys.readouterr().err
-    warning = f"warning: tuned learned the prompts of {agent}, and is given those of {agent} {said}"
+    warning = f"warning: tuned learned the prompts of {agent}, and gets those of {agent} {said}"
     assert (warning in told) if said else "learned the prompts" not in told
     assert "sk-own-1234" not in told
     assert run([*command, "--seeds", "4:9", "--dry-run"]) == 2
@@ -530,7 +530,7 @@ def test_an_agent_asks_models_at_a_server_by_their_names_or_their_jobs(
         assert run([*command, "--seeds", "200:201"]) == 0
         assert {each.body["model"] for each in server.asked} == {"gpt", "ft:mine"}
         told = capsys.readouterr().err
-        assert f"tuned learned the prompts of history_and_reasoning, and is given those of {agent}" in told
+        assert f"tuned learned the prompts of history_and_reasoning, and gets those of {agent}" in told
         assert run([*command, "--seeds", "2:3"]) == 2
         assert "job hosted (tuned) learned seed 2 of goto" in capsys.readouterr().err
 
@@ -570,7 +570,7 @@ def test_an_agent_in_shards_is_measured_as_in_one_process(
             ["--variants", "a=sample:tiny-base", "--policy-set", "model=gpt"],
             "the agent calls the model 'gpt', but 'sample:tiny-base' is evaluated",
         ),
-        (["--variants", "a=x", "--policy", "expert"], "--policy expert is no agent of your own"),
+        (["--variants", "a=x", "--policy", "expert"], "--policy expert is not an agent of your own"),
     ],
 )
 def test_an_agent_whose_models_cannot_be_measured_is_refused_with_code_2(
@@ -584,7 +584,7 @@ def test_an_agent_whose_models_cannot_be_measured_is_refused_with_code_2(
 def test_an_agent_that_asks_no_model_is_told_of(agent: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["--policy", agent.replace("Agent", "silent"), *TWICE, *SHORT, "--seeds", "200:201"]
     assert run(["evaluate", "babyai", *command]) == 0
-    assert "it plays alike whichever model is measured" in capsys.readouterr().err
+    assert "it plays the same with every model" in capsys.readouterr().err
 
 
 def test_what_a_job_of_another_folder_has_learned_is_known_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -619,10 +619,10 @@ def test_a_model_is_found_by_the_name_of_a_registered_variant(capsys: pytest.Cap
     [
         (["a=sample:none"], "there is no sample model 'none'"),
         (["a=no_such_job"], "no job and no folder 'no_such_job'"),
-        (["a=sample:tiny-base", "--config", "babyai/tensorzero.toml"], "whose prompts does a get?"),
+        (["a=sample:tiny-base", "--config", "babyai/tensorzero.toml"], "no prompts chosen for a"),
         (["a=sample:tiny-base", "--template-variant", "history"], "no configuration for 'history'"),
         (["a=sample:tiny-base", *PROMPTS[:2], "--template-variant", "hist"], "no variant 'hist'"),
-        (["a=sample:tiny-base", "--function", "act"], "where is the function 'act'?"),
+        (["a=sample:tiny-base", "--function", "act"], "no configuration for 'act'"),
         (["a=sample:tiny-base", "--policy-set", "hat=1"], "the policy local has no setting 'hat'"),
         (["a", "--through", "process"], "it is not known which model 'a' is"),
     ],

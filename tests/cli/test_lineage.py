@@ -61,7 +61,7 @@ def test_a_variant_that_somebody_removed_is_said_to_be_gone(capsys: pytest.Captu
     a_job(a_store("good", an_episode("one")), model=FT)
     assert run(["register", "--yes"]) == 0
     shutil.copy(RECIPE / "tensorzero.toml", "tensorzero.toml")
-    assert "it is not there any more" in ask(capsys, "act/history_and_reasoning_sft")
+    assert "it no longer exists" in ask(capsys, "act/history_and_reasoning_sft")
 
 
 def test_a_folder_of_a_model_names_it(capsys: pytest.CaptureFixture[str]) -> None:

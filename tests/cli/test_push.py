@@ -234,7 +234,7 @@ def test_without_a_token_there_is_a_plan_and_no_more(
     shown = capsys.readouterr()
     for words in (
         "sft: train: 2 rows to train on",
-        "dataset: tester/data (the Hub was not asked)",
+        "dataset: tester/data (the Hub was not called)",
         "seen by: its owner",
         "licence: mit",
         "to send (",

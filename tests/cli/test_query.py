@@ -59,6 +59,8 @@ def test_json_is_a_row_per_line(store: str, capsys: pytest.CaptureFixture[str]) 
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == 120
     assert rows[3] == {"seed": 3, "tags": {"n": "3"}, "total": 7140, "started_at": None}
+    assert run(["query", store, "select 1 / 0 as a, ['nan'::double] as b", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None]}
 
 
 def test_csv_reads_back(store: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,11 +77,11 @@ def test_csv_reads_back(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("select sede from episodes", 2, "error: no column 'sede'"),
         ("copy episodes to 'x.csv'", 2, "error: this is not a SELECT"),
-        ("select 1; select 2", 2, "error: 2 statements where one SELECT is wanted"),
+        ("select 1; select 2", 2, "error: 2 statements instead of one SELECT"),
         (
             "select * from read_text('/etc/passwd')",
             2,
-            "error: the table function read_text is not open to queries",
+            "error: the table function read_text is not allowed in queries",
         ),
     ],
 )

@@ -211,7 +211,7 @@ def test_a_job_without_a_model_says_why(
             (("--config", "nothing.toml"), "no configuration at nothing.toml"),
             (("--traffic", "200%"), "a share of 2"),
             (("--traffic", "much"), "is not a share"),
-            (("--model", "x"), "both say what to register"),
+            (("--model", "x"), "exclude each other"),
             (("-o", "settings.json"), "-o is for --emit"),
             (("--server", "vllm"), "does not go with job tiny"),
         ],
@@ -238,7 +238,7 @@ def test_a_configuration_that_the_gateway_refuses_stays_what_it_is(
     printed = capsys.readouterr().err
     assert "the gateway refuses the configuration" in printed
     assert "most" in printed
-    assert "it refuses it as it is now, too" in printed
+    assert "it refuses the current one, too" in printed
     assert CONFIG.read_text() == broken
     CONFIG.write_text("[functions.act\n")
     assert run(["register", "--yes"]) == 2

@@ -68,7 +68,7 @@ def test_a_job_is_registered_shown_and_taken_back(capsys: pytest.CaptureFixture[
     assert "# what the agent calls" in CONFIG.read_text()
     changed = CONFIG.read_text()
     assert run([*asked, "--yes"]) == 0
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert CONFIG.read_text() == changed
     assert run(["lineage", "tiny"]) == 0
     assert "variant   tiny  in litellm.yaml  since" in capsys.readouterr().out

@@ -101,7 +101,7 @@ def test_a_job_outlives_ctrl_c_and_goes_on_when_it_was_killed(
     waiting.send_signal(signal.SIGINT)
     said = waiting.communicate(timeout=60)[1]
     assert waiting.returncode == 130
-    assert f"job {job().job_id} goes on: `trajkit jobs wait {job().job_id}` waits for it again" in said
+    assert f"job {job().job_id} continues: `trajkit jobs wait {job().job_id}` waits for it again" in said
     n_done = len(events("iteration"))
     while len(events("iteration")) < n_done + 2:
         assert time.monotonic() < deadline
@@ -136,7 +136,7 @@ def test_a_job_outlives_ctrl_c_and_goes_on_when_it_was_killed(
         ("--env-set api_key=abc", "the setting api_key looks like a secret"),
         ("--task other", "no task 'other'"),
         ("--temperature 0", "temperature 0 always plays the same"),
-        ("--set packing=true", "packing has no meaning here"),
+        ("--set packing=true", "packing does not apply here"),
         ("--variant baseline --config no.toml", "no.toml"),
     ],
 )

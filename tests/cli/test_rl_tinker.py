@@ -129,8 +129,8 @@ def test_a_service_that_does_not_know_the_key_says_so_without_it(
     monkeypatch.setenv("TINKER_API_KEY", other)
     assert rl(service, base, "--yes") == 1
     said = "".join(capsys.readouterr())
-    assert f"{service.url} was asked to begin: Error code: 401" in said
-    assert "is TINKER_API_KEY the key of this service?" in said
+    assert f"{service.url} failed to begin: Error code: 401" in said
+    assert "check that TINKER_API_KEY is a key of this service" in said
     files = [path for path in Path().rglob("*") if path.is_file()]
     assert not [path for path in files if other.encode() in path.read_bytes()]
     assert other not in said

@@ -76,13 +76,13 @@ def test_a_store_is_written_and_remembered(folder, capsys):
     [
         (["rollout", "chess"], "no environment 'chess'"),
         ([*EXPERT, "--task", "fly"], "no task 'fly' in babyai"),
-        ([*EXPERT, "--seeds", "9:2"], "no seed from 9"),
+        ([*EXPERT, "--seeds", "9:2"], "no seed is in 9:2"),
         ([*EXPERT, "--seeds", "0:2", "--episodes", "2"], "would give them again"),
         ([*EXPERT, "--variant", "history"], "there is no configuration"),
         (["rollout", "babyai", "--policy", "random", "--variant", "history"], "calls no gateway"),
         ([*EXPERT, "--noise", "0.5"], "has no noise"),
         ([*EXPERT, "--purpose", "test"], "'test' is not one of"),
-        ([*EXPERT, "--seeds", "1,1"], "seed 1 is there twice"),
+        ([*EXPERT, "--seeds", "1,1"], "seed 1 is given twice"),
         ([*EXPERT, "--shard", "3/2"], "'3/2' is not a shard"),
         ([*EXPERT, "--max-cost-usd", "1"], "--max-cost-usd needs the prices of the model"),
         ([*EXPERT, "--input-price", "1"], "there must be prices of prompts and of answers"),
@@ -95,7 +95,7 @@ def test_a_store_is_written_and_remembered(folder, capsys):
         ([*EXPERT, "--config", "t.toml"], "there is no t.toml"),
         (["rollout", "babyai", "--policy", "random", "--config", "t.toml"], "calls no gateway"),
         (["rollout", "babyai", "--policy", "clever"], "no policy 'clever'"),
-        (["rollout", "babyai", "--policy", "openai"], "which model is to play?"),
+        (["rollout", "babyai", "--policy", "openai"], "no model is given"),
         (["rollout", "babyai", "--policy", "no_such.agent:Agent"], "there is no module"),
         ([*EXPERT, "--timeout", "0"], "not in the range"),
         ([*EXPERT, "--concurrency", "0"], "not in the range"),
@@ -115,7 +115,7 @@ def test_a_store_that_exists_is_refused_before_anything_is_played(folder, capsys
     assert run([*EXPERT, "-o", "store"]) == 1
     assert capsys.readouterr().err.splitlines() == [
         "error: store exists already",
-        "hint: choose another -o, or remove it first",
+        "hint: choose another path, or remove it first",
     ]
 
 
@@ -147,7 +147,7 @@ def test_episodes_that_a_service_spoiled_are_counted_and_the_exit_code_is_1(
     heading, _, row = printed.out.splitlines()
     assert row.split() == ["history", "goto", "0", "-", "-", "-", "-", "-", "0", "2", "2"]
     assert heading.endswith("errors  connection")
-    assert "2 episodes ended by an error, without feedback: connection: " in printed.err
+    assert "2 episodes ended in an error, without feedback: connection: " in printed.err
 
 
 def test_a_model_that_is_down_ends_the_run_with_code_4(in_stack_folder, tmp_path, capsys):
@@ -158,7 +158,7 @@ def test_a_model_that_is_down_ends_the_run_with_code_4(in_stack_folder, tmp_path
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "error: 5 episodes in a row ended by connection: " in printed.err
-    assert "hint: is the model server up?" in printed.err
+    assert "hint: check that the model server is up:" in printed.err
 
 
 @pytest.mark.full
@@ -223,7 +223,7 @@ def test_a_run_that_is_done_says_so_and_prints_its_table_and_writes_its_store(fo
     first, last = again.err.splitlines()
     assert re.fullmatch(
         r"all 3 episodes of this run are done \(journal at \S+/journal-0001\.jsonl\); "
-        r"--new-run plays them anew",
+        r"--new-run plays them again",
         first,
     )
     assert last.startswith("store  3 episodes  ")
@@ -325,12 +325,12 @@ def test_a_model_that_costs_money_is_not_asked_without_a_yes(folder, capsys, key
     lines = printed.err.splitlines()
     assert lines[0] == "10 episodes of babyai for train: goto; gpt-x; seeds 0:10"
     assert lines[1] == "models    gpt-x at api.openai.com/v1"
-    assert lines[2] == "calls     at most 100, and those that are sent again"
+    assert lines[2] == "calls     at most 100, and retries"
     # 1,024 tokens are the policy's own limit of an answer: 100 x 1,024
     assert re.fullmatch(r"tokens    about [\d,]+ in \(an estimate .*\), at most 102,400 out", lines[3])
     assert re.fullmatch(r"price     at most about \d\.\d\d USD", lines[4])
-    assert lines[5] == "error: this asks a model that may cost money: gpt-x at api.openai.com/v1"
-    assert lines[6] == "hint: --yes plays it, --dry-run shows the plan alone"
+    assert lines[5] == "error: this calls a model that may cost money: gpt-x at api.openai.com/v1"
+    assert lines[6] == "hint: --yes plays it, --dry-run only shows the plan"
     assert printed.out == ""
     assert list(folder.iterdir()) == []
     assert "sk-not-a-key" not in printed.err
@@ -408,7 +408,7 @@ def test_an_agent_that_asks_past_its_turn_is_told_of_after_its_first_episode(fol
         command = ["rollout", "own_past:Count", "--episodes", "2", "--max-steps", "2", "--model-url", url]
         assert run([*command, "--policy", "asking:past", "--json"]) == 0
         printed = capsys.readouterr().err
-        told = "this agent asked no model through turn.chat or turn.inference"
+        told = "this agent called no model through turn.chat or turn.inference"
         assert printed.count(told) == 1
         assert printed.index(told) < printed.index("2 of 2 episodes")
         assert run([*command, "--policy", "asking:past", "--purpose", "eval"]) == 0

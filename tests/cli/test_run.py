@@ -169,7 +169,7 @@ def test_a_step_that_fails_says_how_to_go_on(capsys: pytest.CaptureFixture[str])
     error, hint = capsys.readouterr().err.splitlines()[-2:]
     assert error.startswith("error: step good failed: ")
     assert hint.endswith(
-        "`trajkit run choose.yaml -o run --set 'good.where=episode_return > 7'` goes on there"
+        "`trajkit run choose.yaml -o run --set 'good.where=episode_return > 7'` continues there"
     )
     assert run([*command, "--dry-run"]) == 0
     assert "1  good     failed   trajkit select" in capsys.readouterr().err
@@ -188,7 +188,7 @@ def test_a_step_that_fails_says_how_to_go_on(capsys: pytest.CaptureFixture[str])
             2,
             "--set good.tpo: select has no option 'tpo'",
         ),
-        (("choose.yaml", "-o", "choose.yaml"), 2, "choose.yaml is there and is no run"),
+        (("choose.yaml", "-o", "choose.yaml"), 2, "choose.yaml is not a run folder"),
     ],
 )
 def test_what_cannot_be_run_is_said(

@@ -144,7 +144,7 @@ def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(tmp_path: Path
         (trajkit_here(tmp_path, *asked, OPENAI_API_KEY=key), 2),
         (trajkit(tmp_path, "--debug", *asked, OPENAI_API_KEY=key), 1),
     ):
-        assert "OPENAI_API_KEY holds a character that no key has, at position" in done.stderr
+        assert "OPENAI_API_KEY has a character that no key has, at position" in done.stderr
         assert done.returncode == code
         assert_absent(key, everything(tmp_path, done))
         assert "key-1" not in done.stderr
@@ -301,7 +301,7 @@ def test_the_doctor_shows_no_key_that_a_service_repeats(tmp_path: Path) -> None:
         )
     sections = json.loads(done.stdout)["sections"]
     checks = {check["name"]: check for part in sections for check in part["checks"]}
-    assert "knows the token of me ***" in checks["Hub"]["text"]
+    assert "accepts the token of me ***" in checks["Hub"]["text"]
     assert "is not well (503)" in checks["TENSORZERO_GATEWAY_URL"]["text"]
     assert checks["TENSORZERO_CLICKHOUSE_URL"]["standing"] == "broken"
     assert checks["TOGETHER_API_KEY"]["standing"] == "broken"

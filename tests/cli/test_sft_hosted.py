@@ -92,5 +92,5 @@ def test_nothing_is_sent_without_a_model_a_key_or_a_yes(
     assert f"{service.upper()}_API_KEY is not set" in capsys.readouterr().err
     assert run([*asked, "--dry-run"]) == 0
     said = capsys.readouterr().err
-    assert "the service could not be asked" in said
+    assert "the service could not be called" in said
     assert ("partial weight" in said) == (service == "together")

@@ -72,9 +72,9 @@ def test_after_a_split_the_other_side_measures_whatever_few_groups_there_are(
     (job,) = (folder.name for folder in Path("runs").iterdir())
     further = ("rl", "local", "--model", job, "--env", "babyai", "--task", "goto", "--dry-run")
     assert run([*further]) == 0
-    assert f"LoRA of rank 16, alpha 32, going on with runs/{job}/model" in capsys.readouterr().err
+    assert f"LoRA of rank 16, alpha 32, continuing runs/{job}/model" in capsys.readouterr().err
     assert run([*further, "--r", "4"]) == 2
-    assert f"runs/{job}/model has r=16, and not 4" in capsys.readouterr().err
+    assert f"runs/{job}/model has r=16, not 4" in capsys.readouterr().err
     again = ("sft", "local", "--model", "sample:tiny-base", *quick, "--merge", "--yes")
     assert run([*again, "--train", next(str(path) for path in Path("stores").glob("split-*/train"))]) == 0
     assert run([*further]) == 0
@@ -148,5 +148,5 @@ def test_a_plan_says_that_answers_of_negative_weight_are_not_learned(
     )
     said = capsys.readouterr().err
     assert re.search(
-        r"not learned: [\d,]+ steps: negative weight\n +so only what was better than its group", said
+        r"not learned: [\d,]+ steps: negative weight\n +so only answers better than their group", said
     )

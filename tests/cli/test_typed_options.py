@@ -81,7 +81,7 @@ def test_a_value_belongs_to_the_option_before_it(capsys):
     [
         ("--least 1", "--least 1 has no --metric before it"),
         ("--metric a --least 1 --least 2", "--metric a has two --least"),
-        ("--metric a --metric a", "--metric a is there twice"),
+        ("--metric a --metric a", "--metric a is given twice"),
         ("--tag a", "--tag 'a' is not NAME=VALUE"),
         ("--tag =a", "--tag '=a' is not NAME=VALUE"),
         ("--tag a=1 --tag a=2", "--tag a is given twice"),
@@ -149,7 +149,7 @@ def test_a_path_leads_to_a_field_of_a_field() -> None:
 
 
 def test_a_path_through_a_value_is_refused_by_its_place() -> None:
-    with pytest.raises(RequestError, match=r"--set a\.b\.c: a\.b is no group"):
+    with pytest.raises(RequestError, match=r"--set a\.b\.c: a\.b is not a group"):
         nested({"a.b": 1, "a.b.c": 2}, {})
 
 

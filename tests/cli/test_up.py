@@ -78,7 +78,7 @@ def test_a_day_in_the_life_of_the_stack(shell: Shell) -> None:
 
     again = shell.run("up")
     assert again.returncode == 0
-    assert "it was up already" in again.stderr
+    assert "it was running already" in again.stderr
     assert again.stdout == up.stdout
 
     facts = shell.json("status")
@@ -98,7 +98,7 @@ def test_a_day_in_the_life_of_the_stack(shell: Shell) -> None:
     dead = shell.run("status")
     assert dead.returncode == 1
     assert re.search(r"^ClickHouse +not running ", dead.stdout, re.M)
-    assert "`trajkit up` starts what does not run, on the same data" in dead.stderr
+    assert "`trajkit up` starts what is not running, on the same data" in dead.stderr
 
     revived = shell.run("up")
     assert revived.returncode == 0
@@ -118,10 +118,10 @@ def test_a_day_in_the_life_of_the_stack(shell: Shell) -> None:
 def test_where_nothing_is_up_status_fails_and_down_does_not(shell: Shell) -> None:
     status = shell.run("status")
     assert (status.returncode, status.stdout) == (1, "")
-    assert status.stderr == "nothing is up in this folder; start with `trajkit up`\n"
+    assert status.stderr == "nothing is running in this folder; start with `trajkit up`\n"
     assert shell.json("status") == {"is_up": False, "rows": {}}
     down = shell.run("down")
-    assert (down.returncode, down.stdout, down.stderr) == (0, "", "nothing was up in this folder\n")
+    assert (down.returncode, down.stdout, down.stderr) == (0, "", "nothing was running in this folder\n")
 
 
 @pytest.mark.full
@@ -207,7 +207,7 @@ def test_a_model_of_this_machine_plays_through_the_gateway(shell: Shell) -> None
     config = tomllib.loads(Path(state["config_file"]).read_text())
     provider = config["models"]["agent"]["providers"]["stand_in"]
     assert (provider["model_name"], provider["api_base"]) == ("tiny", f"{facts['url']}/v1/")
-    assert "it was up already" in shell.run(*asked).stderr
+    assert "it was running already" in shell.run(*asked).stderr
 
     played = ("rollout", "babyai", "--task", "goto", "--variant", "baseline", "--episodes", "2")
     done(shell.run(*played, "--max-steps", "4", "-o", "played"))
@@ -224,7 +224,7 @@ def test_a_model_of_this_machine_plays_through_the_gateway(shell: Shell) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--serve", BASE, "--model", "openai::x"], "--model and --serve both say what answers"),
+        (["--serve", BASE, "--model", "openai::x"], "--model and --serve exclude each other"),
         (["--serve", "nobody"], "no job and no folder 'nobody'"),
         (["--serve", f"{BASE}=a", "--serve", f"{BASE}=b"], "are the same model"),
     ],

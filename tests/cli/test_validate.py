@@ -19,7 +19,7 @@ def _files() -> None:
 def test_a_good_file_would_be_taken(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "good.jsonl", "--target", "openai"]) == 0
     assert capsys.readouterr().out == (
-        "good.jsonl  10 rows  900 B  0 errors, 0 warnings: would be taken by openai\n"
+        "good.jsonl  10 rows  900 B  0 errors, 0 warnings: would be accepted by openai\n"
     )
 
 
@@ -37,7 +37,7 @@ def test_a_bad_file_is_exit_1_with_every_finding(capsys: pytest.CaptureFixture[s
 def test_a_repair_goes_into_a_copy(capsys: pytest.CaptureFixture[str]) -> None:
     before = Path("bad.jsonl").read_bytes()
     assert run(["validate", "bad.jsonl", "--target", "openai", "--fix", "-o", "copy.jsonl"]) == 0
-    assert "repaired: extra key 'id' taken out: 10" in capsys.readouterr().err
+    assert "repaired: extra key 'id' removed: 10" in capsys.readouterr().err
     assert Path("bad.jsonl").read_bytes() == before
     assert run(["validate", "copy.jsonl", "--target", "openai"]) == 0
 

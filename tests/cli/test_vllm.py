@@ -153,7 +153,7 @@ def test_an_evaluation_starts_one_vllm_for_all_of_its_models(
         (rollout("--model-url", "http://127.0.0.1:9/v1"), 4, "cannot be reached"),
         (rollout("--model-url", "nonsense"), 2, "'nonsense' is not the address of a vLLM"),
         (rollout("--model-url", "http://127.0.0.1:9/v1", "--vllm-command", "x serve"), 2, "is not used"),
-        (rollout("--on", "slurm"), 2, "do not reach a vLLM that is started here"),
+        (rollout("--on", "slurm"), 2, "cannot reach a vLLM that is started here"),
         (rollout(model="nobody"), 2, "no job and no folder 'nobody'"),
         (rollout(model="bin"), 2, "bin is neither an adapter nor a model"),
         (["serve", BASE, "--engine", "vllm", "--threads", "2"], 2, "--threads is of trajkit's own engine"),

@@ -32,7 +32,7 @@ def openai(folder, monkeypatch):
 def test_nothing_is_sent_or_kept_before_a_yes(openai):
     planned = trajkit.sft_openai(model=MODEL, train="episodes", n_epochs=2, dry_run=True)
     assert planned.recipe["n_epochs"] == 2
-    with pytest.raises(RequestError, match="the job is paid for"):
+    with pytest.raises(RequestError, match="the job costs money"):
         trajkit.sft_openai(model=MODEL, train="episodes", n_epochs=2)
     assert openai.jobs == {}
     assert openai.files == {}

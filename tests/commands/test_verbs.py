@@ -223,7 +223,7 @@ def test_a_tuned_model_is_registered_only_with_a_yes():
 
 def test_nobody_answers_where_nothing_is_up():
     assert trajkit.status().to_json() == {"is_up": False, "rows": {}}
-    assert str(trajkit.status()) == "nothing is up in this folder"
+    assert str(trajkit.status()) == "nothing is running in this folder"
     assert trajkit.down().services == []
     with pytest.raises(RequestError, match="no source to export from"):
         trajkit.export(metric="episode_return", min=0.7)

@@ -99,7 +99,7 @@ def test_pairs_are_written_and_the_last_store_stays_what_it_was(typed: Typed) ->
 
 
 def test_requests_that_make_no_sense_are_told(typed: Typed) -> None:
-    with pytest.raises(RequestError, match="nothing is masked unasked"):
+    with pytest.raises(RequestError, match="no reason to mask steps is given"):
         typed("mask", "sample:babyai")
     with pytest.raises(RequestError, match="needs --gamma"):
         typed("weight", "sample:babyai", "--scheme", "return-to-go")

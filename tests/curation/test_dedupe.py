@@ -418,7 +418,7 @@ def test_the_command_says_what_now_exists(
     assert lines[-1] == "out.duplicates.parquet  the dropped rows and their groups"
     assert main.run(["dedupe", str(store.path)]) == 2
     assert capsys.readouterr().err == (
-        "error: nothing to look for\nhint: --exact, --episodes or --near 0.9 (near=0.9)\n"
+        "error: no comparison is chosen\nhint: --exact, --episodes or --near 0.9 (near=0.9)\n"
     )
 
 

@@ -85,7 +85,7 @@ def test_a_tally_that_does_not_add_up_is_refused_and_nothing_is_left(
     store = attempts([attempt("a"), attempt("b")])
     with (
         deriving(store.path) as derivation,
-        pytest.raises(DataError, match="1 episodes left and the reasons"),
+        pytest.raises(DataError, match="1 episodes are left out; the reasons"),
     ):
         derivation.write(
             tmp_path / "out", verb="drop", arguments={}, kept="(SELECT 'a' AS episode_id) AS mine"

@@ -98,3 +98,9 @@ def test_a_store_of_nothing_else_and_pairs_of_them_are_only_deleted(
 def test_a_wrong_request_is_refused(folder: Path, words: dict[str, list[str]], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         trajkit.forget(**words, stores=folder)
+
+
+def test_a_folder_of_stores_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"there is no folder .*/strores"):
+        trajkit.forget(["a"], stores=tmp_path / "strores", output=tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []

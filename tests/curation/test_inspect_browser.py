@@ -48,7 +48,7 @@ def test_the_page_fits_its_window_and_asks_for_nothing(
 ) -> None:
     with opened(chromium, written, size=size, scheme=scheme) as found:
         headings = [each.inner_text() for each in found.page.query_selector_all("h2")]
-        assert headings[:3] == ["How much", "What is trainable", "What is scored"]
+        assert headings[:3] == ["Size", "Trainable", "Scores"]
         assert headings[-1] == "Next"
         assert not found.is_wider_than_its_window()
         assert "<script>alert(1)" in found.page.inner_text("body")

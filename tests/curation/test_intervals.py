@@ -100,7 +100,7 @@ def test_the_bootstrap_of_few_values_is_not_that_of_a_normal_mean() -> None:
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, 95.0])
 def test_a_confidence_is_a_share(confidence: float) -> None:
-    with pytest.raises(RequestError, match="it lies between 0 and 1"):
+    with pytest.raises(RequestError, match="is not between 0 and 1"):
         wilson(1, 2, confidence=confidence)
 
 

@@ -349,7 +349,7 @@ def test_training_goes_on_only_where_a_leak_is_allowed_and_the_report_then_says_
     assert "--allow-leak" in str(caught.value.hint)
     allowed = report.checked(allow_leak=True)
     assert (allowed.is_allowed, report.is_allowed) == (True, False)
-    assert "this leak was allowed: what is measured on these worlds is not held out" in list(allowed.lines())
+    assert "this leak was allowed: results on these worlds are not held out" in list(allowed.lines())
     assert LeakReport.model_validate_json(allowed.model_dump_json()) == allowed
 
 
@@ -364,10 +364,10 @@ def test_what_cannot_be_checked_is_said(write: Write) -> None:
     ]
     said = list(compared(write, train, [an_episode("e")]).unchecked())
     assert said == [
-        "TRAIN: 1 of 2 episodes have no environment, task and seed: their worlds cannot be compared, so text "
-        "they share blocks",
-        "TRAIN: 1 of 2 episodes have no hash of their initial state by the environment: a world under two "
-        "seeds cannot be told",
+        "TRAIN: 1 of 2 episodes have no environment, task and seed: their worlds cannot be compared, so "
+        "shared text is a leak",
+        "TRAIN: 1 of 2 episodes have no hash of their initial state by the environment: the same world "
+        "under two seeds is not recognised",
         "TRAIN: 1 of 3 steps have no prompt: they cannot be compared as text",
         "TRAIN: 1 of 2 episodes were played for evaluation; `trajkit sft` leaves them out, and `trajkit "
         "convert` refuses them without --include-eval",
@@ -483,7 +483,7 @@ def test_near_identical_prompts_count_only_under_the_same_system_message_and_whe
 
 @pytest.mark.parametrize("near", [0.0, 1.5, float("nan")])
 def test_a_similarity_that_cannot_be_is_refused(near: float) -> None:
-    with pytest.raises(RequestError, match="it is above 0 and up to 1"):
+    with pytest.raises(RequestError, match="must be above 0 and at most 1"):
         leak("train", "eval", near=near)
 
 

@@ -138,7 +138,7 @@ def test_feedback_comes_along_with_the_copy_that_stays(attempt: Any, write: Writ
 def test_a_metric_of_two_kinds_is_refused(attempt: Any, write: Write, tmp_path: Path) -> None:
     number = attempt("a", score=None).model_copy(update={"metrics": {"success": 0.5}})
     boolean = attempt("b", score=None).model_copy(update={"metrics": {"success": True}})
-    with pytest.raises(DataError, match=r"metric 'success' on episodes is a number in .* and a yes or no in"):
+    with pytest.raises(DataError, match=r"metric 'success' on episodes is a number in .* and a boolean in"):
         merge([write([number]), write([boolean])], tmp_path / "merged")
 
 
@@ -160,7 +160,7 @@ def test_stores_that_cannot_be_merged_are_refused(attempt: Any, write: Write, tm
     one, other = stores = [write([attempt("a")]), write([attempt("b")])]
     with pytest.raises(RequestError, match="two or more"):
         merge([one], tmp_path / "merged")
-    with pytest.raises(RequestError, match="is there twice"):
+    with pytest.raises(RequestError, match="is given twice"):
         merge([one, one], tmp_path / "merged")
     with pytest.raises(RequestError, match="neither 'first' nor 'last'"):
         merge(stores, tmp_path / "merged", prefer="newest")

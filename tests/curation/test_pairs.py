@@ -311,7 +311,7 @@ def test_a_pair_that_a_split_could_part_is_never_written(attempts: Attempts, tmp
     store = attempts([episode("a", 1.0, "l"), episode("b", 0.0, "r")])
     (pair,) = paired(store, tmp_path / "out", margin=0.1)
     apart = pair.model_copy(update={"rejected_group_key": "other"})
-    with pytest.raises(DataError, match="a split could part the pair of the episodes a and b"):
+    with pytest.raises(DataError, match="a split could separate the pair of the episodes a and b"):
         write_pairs(tmp_path / "apart", [apart], facts={}, lineage=())
     assert not (tmp_path / "apart").exists()
 
@@ -350,14 +350,14 @@ def test_a_demonstration_that_says_what_was_said_is_no_pair(attempts: Attempts) 
     store = attempts([episode("a", None, "r", step={"demonstration": "I do r"})])
     with pytest.raises(NothingMatched) as caught:
         pairs(store.path, None, match="demonstration")
-    assert "1 demonstrations say what the answer says" in (caught.value.hint or "")
+    assert "1 demonstrations equal the answer" in (caught.value.hint or "")
     assert says_the_same(demonstrated('{"a": 1, "b": 2}'), message("assistant", '{"b":2,"a":1}'))
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({}, "no --margin"),
+        ({}, "--margin is missing"),
         ({"margin": 0.0}, "--margin 0.0 is not above 0"),
         ({"margin": float("nan")}, "margin nan"),
         ({"margin": 0.1, "per_state": 0}, "per_state 0"),
@@ -391,10 +391,10 @@ NO_MODEL = {"messages": None, "completion": None}
                 [episode("a", 1.0, "l", seed=None), episode("b", 0.0, "r", seed=None)],
                 "--match prompt needs no seeds",
             ),
-            ([episode("a", 1.0, "l"), episode("b", 0.0, "l")], "no two attempts part at one state"),
+            ([episode("a", 1.0, "l"), episode("b", 0.0, "l")], "no two attempts diverge at the same state"),
             (
                 [episode("a", 1.0, "l"), episode("b", 0.9, "r")],
-                "where they part, no two that say different things are 0.5 of",
+                "where they diverge, no two different answers are 0.5 of",
             ),
         ],
         3,

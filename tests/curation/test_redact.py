@@ -294,7 +294,7 @@ def test_kinds_can_be_left_alone(write: Write) -> None:
     [
         ({"a b": "x"}, (), "cannot be called 'a b'"),
         ({"Email": "x"}, (), "cannot be called 'Email'"),
-        ({"x": "(s3cret"}, (), "the pattern x is no regular expression"),
+        ({"x": "(s3cret"}, (), "the pattern x is not a regular expression"),
         ({"x": "s3cret*|"}, (), "the pattern x matches empty text"),
         ({}, ("mail",), "no kind 'mail'"),
     ],

@@ -102,7 +102,7 @@ def test_training_on_a_reserved_seed_is_refused(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[[reserved]]\nenv = "w"\ntasks = ["t"]\nseeds = "9:1"\n', "reserved.0.seeds: no seed from 9 up to"),
+        ('[[reserved]]\nenv = "w"\ntasks = ["t"]\nseeds = "9:1"\n', "reserved.0.seeds: no seed is in 9:1"),
         ('[[reserved]]\nenv = "w"\ntasks = ["t"]\nseeds = 5\n', "seeds are written as text"),
         ('[[reserved]]\nenv = "w"\ntasks = []\nseeds = "1"\n', "reserved.0.tasks"),
         ('[[reserved]]\nenv = "w"\ntask = "t"\nseeds = "1"\n', "known keys: env, seeds, states, tasks"),
@@ -119,7 +119,7 @@ def test_what_cannot_be_reserved_is_refused_and_nothing_is_written(tmp_path: Pat
     for options, said in (
         ({"env_id": "babyay", "seeds": "0:2"}, "no environment 'babyay'"),
         ({"env_id": "babyai", "seeds": "0:2", "tasks": ("gto",), "with_states": False}, "no task 'gto'"),
-        ({"env_id": "babyai", "seeds": "5:2"}, "no seed from 5"),
+        ({"env_id": "babyai", "seeds": "5:2"}, "no seed is in 5:2"),
         ({"env_id": "babyai", "seeds": "0:1000000"}, "5,000,000 worlds are too many"),
     ):
         with pytest.raises(RequestError, match=said):

@@ -172,14 +172,14 @@ def test_a_scorer_that_always_fails_is_given_up(run: Run, store: Callable[..., P
 
 
 def test_numbers_beside_yes_and_no_are_refused(run: Run) -> None:
-    with pytest.raises(DataError, match=r"gives numbers and yes or no: True for episode ep-00 and 0\.5 for"):
+    with pytest.raises(DataError, match=r"returns numbers and booleans: True for episode ep-00 and 0\.5 for"):
         run("def fn(episode): return 0.5 if episode.seed else True\n")
 
 
 def test_a_scorer_with_nothing_to_say_is_told(run: Run) -> None:
     with pytest.raises(NothingMatched, match="scored nothing") as caught:
         run("def fn(episode): return None\n")
-    assert caught.value.hint == "it said None 10 times and failed 0 times"
+    assert caught.value.hint == "it returned None 10 times and failed 0 times"
 
 
 def test_the_lineage_says_which_code_scored(run: Run) -> None:
@@ -288,7 +288,7 @@ def test_what_a_scorer_prints_does_not_reach_stdout(run: Run, capsys: pytest.Cap
 def test_what_is_no_scorer_is_told_before_anything_is_read(run: Run) -> None:
     for body, told in (
         ("def fm(episode): return 1\n", "scorers.py has no 'fn'"),
-        ("class fn: pass\n", "scorers.py:fn cannot be called once it is made"),
+        ("class fn: pass\n", "an instance of scorers.py:fn cannot be called"),
         ("fn = 3\n", "scorers.py:fn is int, not a function"),
         ("def fn(): return 1\n", "takes 0 arguments and is given an episode"),
         ("def fn(episode, threshold): return 1\n", "takes 2 arguments and is given an episode"),
@@ -303,7 +303,7 @@ def test_what_is_no_scorer_is_told_before_anything_is_read(run: Run) -> None:
 
 def test_a_metric_needs_a_name_of_its_own(run: Run) -> None:
     for name in ("episode_return", "Episode_Return"):
-        with pytest.raises(RequestError, match="there is a metric 'episode_return' already"):
+        with pytest.raises(RequestError, match="the metric 'episode_return' exists already"):
             run("def fn(episode): return 1\n", name=name)
     with pytest.raises(RequestError, match="cannot be"):
         run("def fn(episode): return 1\n", name="a b")

@@ -352,7 +352,7 @@ def test_episodes_of_reserved_worlds_leave_a_selection_and_its_control(
     assert set(ids_of(control)) <= allowed
     left = open_dataset(control).store.manifest.lineage[-1].left
     assert {each.reason: each.n_episodes for each in left} == {"its world is reserved": 3, "not drawn": 1}
-    with pytest.raises(DataError, match="leaks: it shares with what is reserved: 3 episodes") as error:
+    with pytest.raises(DataError, match="leaks: it shares with reserved worlds: 3 episodes") as error:
         leak(store.path).checked()
     assert "`trajkit select --unreserved` leaves them out" in (error.value.hint or "")
     leak(goal).checked()

@@ -263,7 +263,7 @@ def test_equal_returns_are_said_to_be_equal(attempts: Attempts, tmp_path: Path) 
     made = weight(store.path, tmp_path / "out", scheme="exponential")
     assert weights(tmp_path / "out") == {name: [1.0, 1.0] for name in "abc"}
     assert any(
-        "has the score 0.1 (3 of them): the weights are all alike" in note for note in made.report.notes
+        "has the score 0.1 (3 of them): the weights are all equal" in note for note in made.report.notes
     )
     alone = attempts([episode("a", 0.1), episode("b", 0.9, seed=2)])
     with pytest.raises(NothingMatched, match="no group has two attempts of different scores"):

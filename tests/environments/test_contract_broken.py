@@ -35,12 +35,12 @@ BROKEN = {
     "goes past its limit": (
         "max_steps = 80\ndef step(self, text):\n    return 'x', 0.0, False, False",
         "episodes end",
-        "seed 0 did not end in 80 steps, and max_steps says it should",
+        "seed 0 did not end in 80 steps, although max_steps requires it",
     ),
     "is cut off before its limit": (
         "max_steps = 9\ndef step(self, text):\n    return *super().step(text)[:2], False, self.n == 5",
         "episodes end",
-        "seed 0 was truncated after 5 steps; max_steps says 9",
+        "seed 0 was truncated after 5 steps; max_steps is 9",
     ),
     "begins otherwise each time": (
         "def reset(self, seed):\n    super().reset(seed)\n    return 'Go.', str(random.random())",
@@ -85,14 +85,14 @@ BROKEN = {
         "def legal_actions(self):\n    return 'go', 'stay'\n"
         "def step(self, text):\n    return self.Result(*super().step(text), 'go', True)",
         "legal actions",
-        "the legal action 'stay' was carried out as 'go', valid",
+        "the legal action 'stay' was executed as 'go', valid",
     ),
     "takes everything for valid": (
         "from trajkit.environments.base import Result\n"
         "def legal_actions(self):\n    return ('go',)\n"
         "def step(self, text):\n    return self.Result(*super().step(text), 'go', True)",
         "odd answers",
-        "None is no legal action, and is marked as valid",
+        "None is not a legal action, but is marked as valid",
     ),
     "trips over silence": (
         "def step(self, text):\n    text.strip()\n    return super().step(text)",
@@ -107,7 +107,7 @@ BROKEN = {
     "has an expert that breaks the rules": (
         "def legal_actions(self):\n    return ('go',)\ndef expert_action(self):\n    return 'fly'",
         "expert",
-        "seed 0 step 0: its 'fly' is no legal action",
+        "seed 0 step 0: its 'fly' is not a legal action",
     ),
     "cannot be closed": (
         "def close(self):\n    raise OSError('gone')",
@@ -131,7 +131,7 @@ WORRYING = {
     "every seed is the same": (
         "def reset(self, seed):\n    return super().reset(0)",
         "seeds differ",
-        "4 seeds begin alike",
+        "all 4 seeds begin alike",
     ),
     "a step limit that looks like an end": (
         "def step(self, text):\n    return *super().step(text)[:1], 0.0, self.n == 5, False",
@@ -182,7 +182,7 @@ def test_a_step_that_never_comes_back_is_stopped_and_placed(module: Callable[[st
     found = {one.name: one for one in check(f"{name}:Mine", seeds=[0], limit_s=0.3)}
 
     assert found["plays"].status == Status.FAILED
-    assert_matches(rf"it did not come back in 0.3 s \({name}.py:\d+\)", found["plays"].detail)
+    assert_matches(rf"it did not return in 0.3 s \({name}.py:\d+\)", found["plays"].detail)
     assert {one.status for one in found.values() if one.name not in ("begins", "plays")} == {Status.SKIPPED}
 
 
@@ -203,7 +203,7 @@ def test_a_fresh_process_that_never_comes_back_is_ended_once(
     began = time.monotonic()
     found = {one.name: one for one in check(f"{name}:Mine", seeds=[0], limit_s=1.0)}
 
-    assert found["same in a fresh process"].detail == "it did not come back in 1 s"
+    assert found["same in a fresh process"].detail == "it did not return in 1 s"
     assert found["nothing on stdout"].status == Status.FAILED
     assert found["two at once"].status == Status.PASSED
     assert time.monotonic() - began < 30
@@ -260,7 +260,7 @@ def test_numbers_of_gymnasium_that_are_no_statistics_are_mentioned(module: Calla
     found = findings(f"{name}:Mine")["numbers"]
 
     assert found.detail == "metrics: n, episode_return"
-    assert found.hint == "numbers in info that are none: bonus (--env-set statistics=...)"
+    assert found.hint == "numbers in info that are not metrics: bonus (--env-set statistics=...)"
 
 
 def test_a_package_that_is_missing_is_no_finding(

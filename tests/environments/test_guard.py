@@ -59,7 +59,7 @@ WHERE = r"^mine task 'walk' seed 3 step"
         ((b"go", "seen"), "the mission is the bytes b'go', not text"),
         (("go", b"seen"), "the observation is the bytes b'seen', not text"),
         (("go", {"text": "x"}), "the observation is the dict {'text': 'x'}, not text"),
-        ((" ", "seen"), "the mission is empty .say in words"),
+        ((" ", "seen"), "the mission is empty .describe the agent's goal"),
         (("go", "half \ud800"), "the observation has half of a surrogate pair at character 5"),
         (Start("go", "seen", 12), "the initial-state hash is the int 12, not text"),  # type: ignore[arg-type]
     ],
@@ -217,7 +217,7 @@ def test_an_environment_that_does_not_follow_its_rule_is_told_so() -> None:
     world = guard(inner, rule=ActionRule(("go", "stay"), "stay"))
     world.reset(3)
 
-    with pytest.raises(RolloutError, match=r"step\('go'\) carried out 'jump'; its action_rule says 'go'"):
+    with pytest.raises(RolloutError, match=r"step\('go'\) executed 'jump'; its action_rule says 'go'"):
         world.step("go")
 
 
@@ -237,8 +237,8 @@ def test_what_the_environment_says_it_carried_out_is_believed() -> None:
         ("go", "legal_actions returned the str 'go', not a tuple with actions"),
         ((), r"legal_actions returned the tuple \(\), not a tuple with actions"),
         (("go", 3), "a legal action is the int 3, not text"),
-        (("go", " "), "legal_actions has an empty action or one twice"),
-        (("go", "go"), "legal_actions has an empty action or one twice"),
+        (("go", " "), "legal_actions has an empty or duplicate action"),
+        (("go", "go"), "legal_actions has an empty or duplicate action"),
     ],
 )
 def test_wrong_legal_actions_are_named(offered: Any, message: str) -> None:
@@ -269,8 +269,8 @@ def test_legal_actions_are_asked_for_once_a_state() -> None:
         ({"1st": 1}, "cannot be the name of a metric"),
         ({3: 1}, "the statistic the int 3 cannot be the name"),
         ({"x" * 65: 1}, "cannot be the name of a metric"),
-        ({"episode_return": 1}, "'episode_return' has a name that means something already"),
-        ({"comment": 1}, "'comment' has a name that means something already"),
+        ({"episode_return": 1}, "'episode_return' has a reserved name"),
+        ({"comment": 1}, "'comment' has a reserved name"),
         ({"won": None}, "the statistic won is None, not a finite number"),
         ({"won": "yes"}, "the statistic won is the str 'yes', not a finite number"),
         ({"won": math.inf}, "the statistic won is the float inf, not a finite number"),
@@ -311,7 +311,7 @@ def test_a_world_that_changes_under_the_same_seed_is_noticed_by_any_environment_
     worlds[0].reset(3)
     worlds[1].reset(4)
 
-    with pytest.raises(RolloutError, match=f"{WHERE} 0: the same seed began another world than before"):
+    with pytest.raises(RolloutError, match=f"{WHERE} 0: the same seed began a different world before"):
         worlds[1].reset(3)
 
 

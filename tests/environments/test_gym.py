@@ -212,16 +212,16 @@ def test_the_text_is_found_in_an_observation(
         (
             spaces.Box(0, 1, (2,)),
             {},
-            r"what Told observes is no text: Box.*observation_text=my_pkg.env:describe",
+            r"the observation of Told is not text: Box.*observation_text=my_pkg.env:describe",
         ),
-        (spaces.Dict(a=spaces.Discrete(2)), {}, "what Told observes is no text: Dict"),
+        (spaces.Dict(a=spaces.Discrete(2)), {}, "the observation of Told is not text: Dict"),
         (
             spaces.Dict(a=spaces.Text(9), b=spaces.Text(9)),
             {},
             r"Told observes several texts: a, b \(--env-set observation_key=a\)",
         ),
-        (spaces.Dict(a=spaces.Text(9)), {"observation_key": "b"}, "what Told observes has no entry 'b'"),
-        (spaces.Text(9), {"observation_key": "b"}, "what Told observes has no entry 'b'"),
+        (spaces.Dict(a=spaces.Text(9)), {"observation_key": "b"}, "the observation of Told has no entry 'b'"),
+        (spaces.Text(9), {"observation_key": "b"}, "the observation of Told has no entry 'b'"),
     ],
 )
 def test_observations_without_text_are_refused(space: Any, options: dict[str, Any], message: str) -> None:
@@ -303,7 +303,7 @@ def test_the_mission_comes_from_the_first_place_that_has_one() -> None:
     assert mission(observation=observation, info={"mission": "Of info."}) == "Of info."
     assert mission(observation=observation, info={}, mission="Its own.") == "Of the observation."
     assert mission(observation={"text": "seen"}, info={}, mission="Its own.") == "Its own."
-    with pytest.raises(RolloutError, match=r"Told does not say its mission \(--env-set mission="):
+    with pytest.raises(RolloutError, match=r"Told has no mission \(--env-set mission="):
         mission(observation={"text": "seen"}, info={})
 
 
@@ -352,7 +352,7 @@ def test_a_step_of_the_old_kind_is_told_so(module: Module) -> None:
     world = made(f"{name}:Old")
     world.reset(3)
 
-    with pytest.raises(RolloutError, match="seed 3 step 0: step: step did not return five things"):
+    with pytest.raises(RolloutError, match="seed 3 step 0: step: step did not return five values"):
         world.step("0")
 
 

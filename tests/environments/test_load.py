@@ -138,9 +138,9 @@ def test_what_is_declared_must_be_meant(module: Module) -> None:
         "tasks = ()": r"tasks are \(\)",
         "tasks = ('a', 'a')\n    def __init__(self, task): pass": r"tasks are \('a', 'a'\).*each once",
         "tasks = ('all',)": r"none of them 'all'",
-        "tasks = ('a', 'b')": r"has 2 tasks and is not told which",
+        "tasks = ('a', 'b')": r"has 2 tasks, but no parameter 'task'",
         "tasks = (3,)": r"tasks are \(3,\)",
-        "env_id = 'babyai'": r"env_id cannot be 'babyai' \(a name of its own",
+        "env_id = 'babyai'": r"env_id cannot be 'babyai' \(a name other than babyai",
         "env_id = ''": r"env_id cannot be ''",
         "env_id = 3": r"env_id cannot be 3",
         "success = 'solved'": r"success: 'solved' is not METRIC OPERATOR NUMBER",
@@ -148,7 +148,7 @@ def test_what_is_declared_must_be_meant(module: Module) -> None:
         "action_rule = ('a', 'b')": r"action_rule is \('a', 'b'\)",
         "action_rule = ActionRule(('a', 'b'), 'c')": r"the default one of the actions",
         "action_rule = ActionRule(('a', ' '), 'a')": r"action_rule is",
-        "def __init__(self, task): pass": r"takes a task and does not say which there are",
+        "def __init__(self, task): pass": r"has a parameter 'task', but declares no tasks",
     }
     lines = ["from trajkit.environments.base import ActionRule\n"]
     lines += [f"class Bad{i}(Steps):\n    {line}\n" for i, line in enumerate(declared)]
@@ -164,7 +164,7 @@ def test_the_task_is_chosen_among_those_there_are_and_is_no_setting(module: Modu
 
     with pytest.raises(RequestError, match=r"no task 'b' in .*:Mine \(tasks: a\)"):
         make(f"{name}:Mine", "b")
-    with pytest.raises(RequestError, match=r"the task is no setting \(--task a\)"):
+    with pytest.raises(RequestError, match=r"the task is not a setting \(--task a\)"):
         typed_environment(f"{name}:Mine", {"task": "a"})
 
 

@@ -160,7 +160,7 @@ def test_an_expert_that_was_not_heard_says_so(world: TextWorld) -> None:
     world.reset(0)
     assert world.expert_action() == "look around"
     world.step("inventory")
-    with pytest.raises(RolloutError, match="knows one path, and step 1 is not on it"):
+    with pytest.raises(RolloutError, match="has only one path, and step 1 is not on it"):
         world.expert_action()
 
 
@@ -171,9 +171,9 @@ def test_an_expert_that_was_not_heard_says_so(world: TextWorld) -> None:
         ("coin-validation", {}, "no task 'coin-validation'"),
         ("cookingworld", {"nRooms": "3"}, "Unrecognized property name"),
         ("cookingworld", {"numLocations": "99"}, "less than or equal to 11"),
-        ("cookingworld", {"numLocations": "many"}, "numLocations='many' of textworld is no whole number"),
-        ("cookingworld", {"numLocations": "1,numIngredients=1"}, "no whole number"),
-        ("cookingworld", {"max_steps": "0"}, "less than a step"),
+        ("cookingworld", {"numLocations": "many"}, "numLocations='many' of textworld is not a whole number"),
+        ("cookingworld", {"numLocations": "1,numIngredients=1"}, "not a whole number"),
+        ("cookingworld", {"max_steps": "0"}, "max_steps=0 is below 1"),
     ],
 )
 def test_what_there_is_not_is_said(task: str, settings: dict[str, str], words: str) -> None:
@@ -223,7 +223,7 @@ def test_a_world_of_before_a_fork_is_refused_after_it(world: TextWorld) -> None:
             os._exit(0)
     os.waitpid(child, 0)
     os.close(writer)
-    assert os.read(reader, 1000) == b"this environment was begun in another process"
+    assert os.read(reader, 1000) == b"this environment was started in another process"
     os.close(reader)
     assert world.step("look around").action_valid
 

@@ -172,7 +172,7 @@ def test_worlds_tried_repeatedly_have_no_exact_test():
     one = array(*[0.0] * 20)
     (found,) = differences(one, one + 0.5, [0] * 20)
     assert (found.p_value, found.n_candidate_only) == (None, None)
-    assert "tried repeatedly" in (found.note or "")
+    assert "played repeatedly" in (found.note or "")
 
 
 def test_newcombes_interval_is_that_of_his_formula():

@@ -92,7 +92,7 @@ def test_a_store_that_is_gone_or_another_one_leaves_a_doubt(tmp_path: Path) -> N
     learned(tmp_path / "train", [episode(1, 205)])
     found = look(first)
     assert found.overlaps == ()
-    assert "another one now" in found.unsure[0].reason
+    assert "has changed since" in found.unsure[0].reason
     doubt = Seen(variant="tuned", model="ft:x", how="learned", doubt="it was tuned elsewhere")
     assert (
         str(look(doubt).unsure[0]) == "the training data of ft:x (tuned) is unknown: it was tuned elsewhere"

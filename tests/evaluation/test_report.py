@@ -269,7 +269,7 @@ def test_what_cannot_be_reported_says_why(two_sides: Path, evaluated: Evaluated,
         report(tmp_path / "nowhere")
     with pytest.raises(NothingMatched, match="no episodes"):
         report(evaluated([]))
-    with pytest.raises(RequestError, match="it lies between 0 and 1"):
+    with pytest.raises(RequestError, match="is not between 0 and 1"):
         report(two_sides, confidence=95)
     with pytest.raises(RequestError, match=r"is in .* and in"):
         report(two_sides, f"again={two_sides}")

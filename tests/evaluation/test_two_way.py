@@ -162,7 +162,7 @@ def test_a_report_says_whether_an_interval_is_of_the_model_or_of_the_method(
         in said_of(found)
     )
     alone = report(evaluated(base), resamples=100)
-    assert "They are for this model on other worlds, not for another training of it." in said_of(alone)
+    assert "They are for this model on other worlds, not for another training run." in said_of(alone)
     assert any("60 episodes on 20 worlds by 3 models" in note for note in found.notes)
 
 
@@ -255,7 +255,7 @@ def test_prompts_of_one_group_are_one_sample(evaluated: Callable[..., Path]) -> 
     assert (success.low, success.high) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-4)
     assert "n_steps" not in some.measures
     assert "60 prompts are of 12 groups: intervals are over groups, without a test" in some.notes
-    assert "the prompts of one group are no independent samples" in str(some)
+    assert "the prompts of one group are not independent samples" in str(some)
 
     (success,) = (one for one in report(sides(12, lambda seed: True)).comparisons if one.metric == "success")
     assert 0.5 < success.low < 0.75, "twelve groups prove less than sixty prompts"

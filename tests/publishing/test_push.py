@@ -118,7 +118,7 @@ def test_somebody_elses_commit_in_between_stops_it(standin: HubStandin, hub: Hub
     publish(hub, folder)
     write(folder, {"sft/train-00000-of-00001.parquet": "other rows"})
     standin.faults.append(Fault("POST", "/commit/", do=lambda: standin.commit_of_somebody_else(NAME)))
-    with pytest.raises(ServiceError, match="has another commit"):
+    with pytest.raises(ServiceError, match="got another commit"):
         publish(hub, folder)
     assert standin.file("dataset", NAME, "sft/train-00000-of-00001.parquet") == b"rows"
 

@@ -69,7 +69,7 @@ def test_only_the_entry_is_new_and_every_old_line_stays(text: str) -> None:
     assert ("\r\n" in text) == ("\r\n" in made.files[0].text)
     again = add_model(made, MODEL, "tuned")
     assert again.configuration is made
-    assert again.notes == ("'tuned' is there already",)
+    assert again.notes == ("'tuned' exists already",)
 
 
 def test_the_entry_stands_before_the_comments_of_what_follows() -> None:
@@ -85,7 +85,7 @@ def test_a_name_that_has_traffic_is_refused(name: str) -> None:
 
 def test_a_name_that_a_pattern_answered_is_said() -> None:
     notes = add_model(config(BLOCK), MODEL, "claude-tuned").notes
-    assert notes[-1] == "claude-* answered to 'claude-tuned' before: an exact name goes first"
+    assert notes[-1] == "claude-* answered to 'claude-tuned' before: an exact name takes precedence"
 
 
 def test_the_names_of_an_included_file_count(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_the_variant_goes_into_the_file_of_its_template() -> None:
                     name="x", model_name="m", api_base="http://h/", api_key_location="sk-not-a-place"
                 )
             },
-            "takes the place of the key",
+            "takes the location of the key",
             "env::",
         ),
     ],

@@ -219,9 +219,9 @@ def test_a_function_with_a_tool_is_played_by_calling_it() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": None}, "which model is to play"),
+        ({"model": None}, "no model is given"),
         ({"variants": ("nearly",)}, "no variant 'nearly' in the function 'act'"),
-        ({"variants": ()}, "which variant of 'act'"),
+        ({"variants": ()}, "no variant of 'act' is named"),
         ({"function": "fly"}, "no function 'fly'"),
         ({"config_file": None}, "there is no configuration"),
         ({"model_url": "http://127.0.0.1:1/v1"}, "does not use --model-url"),

@@ -61,7 +61,7 @@ def test_what_names_no_seeds_is_refused(text):
 
 @pytest.mark.parametrize("text", ["5,5", "0:10,5", "0:10:3,1:10:2", "0:5,3:9"])
 def test_a_seed_that_is_there_twice_is_refused(text):
-    with pytest.raises(RequestError, match="is there twice"):
+    with pytest.raises(RequestError, match="is given twice"):
         chosen_seeds(seeds=text)
 
 

@@ -282,7 +282,7 @@ def test_what_cannot_be_played_is_refused_before_anything_is(in_stack_folder, tm
     assert "baseline, reasoning" in refused(
         RequestError, "no variant 'zzz' in the function 'act'", variants=("zzz",)
     )
-    assert "or all" in refused(RequestError, "which variant of 'act'", variants=())
+    assert "or all" in refused(RequestError, "no variant of 'act' is named", variants=())
     refused(RequestError, "would give them again", seeds="0:3", episodes=3)
     refused(RequestError, "calls no gateway", policy="random")
     refused(RequestError, "has no noise", noise=0.5)

@@ -130,7 +130,7 @@ def test_an_episode_that_was_refused_stays_away_and_one_that_no_longer_passes_is
 
 
 def test_a_store_without_an_as_of_time_cannot_be_gone_on_from() -> None:
-    with pytest.raises(RequestError, match="does not say until when"):
+    with pytest.raises(RequestError, match="does not record when"):
         earlier("sample:babyai")
 
 

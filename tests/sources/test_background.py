@@ -72,7 +72,7 @@ def test_silence_ends_after_a_while() -> None:
         hanging.wait(60)
         yield 1
 
-    with pytest.raises(TimeoutError, match=r"nothing came for 0\.1 s"):
+    with pytest.raises(TimeoutError, match=r"no data for 0\.1 s"):
         next(iter(in_background(read, silence_s=0.1)))
     hanging.set()
 

@@ -130,7 +130,7 @@ BAD = (
     ("--metric m --min nan", 2, "--min 'nan' is not a finite number"),
     ("--metric m --min inf", 2, "--min 'inf' is not a finite number"),
     ("--metric m --min 1 --min 2", 2, "--metric m has two --min"),
-    ("--metric m --metric m", 2, "--metric m is there twice"),
+    ("--metric m --metric m", 2, "--metric m is given twice"),
     ("--metric nope", 2, "no metric 'nope' in this database"),
     ("--function nope", 2, "no function 'nope' in this database"),
     ("--variant nope", 2, "no variant 'nope' in this database"),
@@ -246,7 +246,7 @@ def test_a_full_disk_is_an_error_that_names_the_place_and_leaves_nothing(folder:
     error, hint = done.stderr.splitlines()[-2:]
     assert error.startswith("error: "), done.stderr
     assert "could not be written" in error
-    assert hint == "hint: is the disk full, or the folder read-only?"
+    assert hint == "hint: the disk may be full, or the folder read-only"
     assert list(folder.iterdir()) == []
 
 

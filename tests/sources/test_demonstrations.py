@@ -140,7 +140,7 @@ def test_preference_pairs_are_the_same_whatever_the_targets_are(tmp_path: Path, 
     assert [episode.episode_id for episode in open_dataset(tmp_path / "store")] == [EPISODE]
     paired = pairs(tmp_path / "store", tmp_path / "pairs", match="demonstration", level="step")
     assert paired.report.n_pairs == 1
-    assert paired.report.notes == ("1 demonstrations say what the answer says: no pair",)
+    assert paired.report.notes == ("1 demonstrations equal the answer: no pair",)
     from trajkit.curation.pair_file import open_pairs
 
     (pair,) = open_pairs(tmp_path / "pairs")

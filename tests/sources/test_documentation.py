@@ -73,7 +73,7 @@ def test_the_limits_are_those_that_the_benchmarks_hold() -> None:
     assert f"| {rows['long_prompts']['MAX_GROWTH']:g} times the time" in LARGE
     assert f"at least {rows['curate']['MIN_SPEED_UP']:g} times as fast" in LARGE
     assert f"at most {rows['curate']['MAX_MINUTES']:g} minutes each" in LARGE
-    assert f"at least {rows['convert']['MIN_MB_PER_CPU_S']:g} MB for a second" in LARGE
+    assert f"at least {rows['convert']['MIN_MB_PER_CPU_S']:g} MB per second" in LARGE
     assert f"{rows['convert']['MAX_GROWTH']:g} times the memory for four times the steps" in LARGE
     assert f"at least {rows['redact']['MIN_MB_PER_S']:g} MB of text" in LARGE
 

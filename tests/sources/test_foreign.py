@@ -186,12 +186,12 @@ def test_a_row_of_verifiers_without_an_answer_is_set_aside(tmp_path: Path) -> No
         "reward": 0.0,
     }
     path = written(tmp_path / "results.jsonl", [row])
-    assert [one.aside for one in found("verifiers", path)] == ["no call of a model"]
+    assert [one.aside for one in found("verifiers", path)] == ["no model call"]
 
 
 def test_spans_without_a_model_are_set_aside() -> None:
     (one,) = found("otel", DATA / "otel" / "trace.json")
-    assert (one.reading, one.problem, one.aside) == (None, None, "no call of a model")
+    assert (one.reading, one.problem, one.aside) == (None, None, "no model call")
 
 
 @pytest.mark.parametrize(

@@ -387,7 +387,7 @@ def test_rows_that_are_gone_when_they_are_asked_for_again_are_an_error(
     )
     monkeypatch.setattr(Heads, "whole_prompts", lambda *args: iter(()))
     goal = tmp_path / "store"
-    with pytest.raises(ServiceError, match="was there and is gone") as caught:
+    with pytest.raises(ServiceError, match="was removed during the export") as caught:
         exported(url, goal)
     assert caught.value.hint is not None
     assert not goal.exists()

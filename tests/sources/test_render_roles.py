@@ -240,7 +240,7 @@ def test_a_reason_names_the_template_and_nothing_of_the_values() -> None:
     assert reason("\n\n{{ x|int }}") == "invalid operation in t1:3"
     assert reason("{{ x|nothing }}") == "unknown filter in t2:1"
     assert reason("{{ x.a.b }}") == "undefined value in t3:1"
-    assert reason("{% include 'gone' %}") == "t4 includes a template that is not there"
+    assert reason("{% include 'gone' %}") == "t4 includes a missing template"
     assert reason("{% include 'part' %}") == "could not render include in t5:1"
     assert reason("{{ x[::-1] }}", []) == "panic during rendering in t6"
     assert reason("{{ x|int }}") == "invalid operation in t7:1"  # it renders on after that
@@ -252,7 +252,7 @@ def test_an_argument_is_never_a_piece_of_a_template() -> None:
     for name in ("y = 1 %}{{ 2 }}{% set y", "a b", "1", "", "y.z", "if", "é", "y\n"):
         assert engine.render(template, {"x": '{{ 1 }}" %}', name: "%}{{ 2 }}"}) == '{{ 1 }}" %}'
     asking = Template("asking", "{{ self }}{% for i in [1] %}{{ loop.index }}{% endfor %}", False, False)
-    with pytest.raises(DataError, match="asking asks for an argument 'self'"):
+    with pytest.raises(DataError, match="asking uses an argument 'self'"):
         engine.render(asking, {"self": 1})
     assert engine.render(template, {"x": 1, "self": 2, "loop": 3}) == "1"
 

@@ -40,7 +40,7 @@ def test_an_export_with_an_unreadable_row_fails_and_names_it() -> None:
     with pytest.raises(DataError, match="1 row cannot be read") as caught:
         steps.export()
     assert f"({steps.inferences[1]['inference_id']}: input is not JSON)" in caught.value.message
-    assert caught.value.hint == "--max-bad 1 keeps them, as steps that are not learned"
+    assert caught.value.hint == "--max-bad 1 keeps them, as steps that are not trained on"
     assert caught.value.exit_code == 1
 
 

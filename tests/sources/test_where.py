@@ -338,9 +338,9 @@ def test_an_export_says_until_when_it_was_read_and_can_be_repeated(
 REFUSED: tuple[tuple[dict[str, Any], str, str | None], ...] = (
     ({"where": "episode_retrun > 1"}, "no column 'episode_retrun' in this database", "episode_return"),
     ({"where": "total_reward > 1"}, "no column 'total_reward'", None),
-    ({"where": "n_steps"}, "gives a BIGINT, not a yes or no", "compare"),
+    ({"where": "n_steps"}, "gives a BIGINT, not a boolean", "compare"),
     ({"where": "n_steps >"}, "is not a condition", None),
-    ({"where": "exists(select 1)"}, "subquery has no place", None),
+    ({"where": "exists(select 1)"}, "subquery is not allowed", None),
     ({"where": "tags.lvel = '1'"}, "has the tag 'lvel'", "trajkit info"),
     ({"where": "tags.trajkit.step = '1'"}, "tag of single steps", "step.tags.trajkit.step"),
     ({"where": "tags.level::int > 1"}, "cannot be computed", None),

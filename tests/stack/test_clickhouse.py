@@ -44,7 +44,7 @@ def test_it_starts_answers_and_stops_and_its_data_is_deleted_without_other_files
     (folder / "note.txt").write_text("mine")
     delete_data(folder)
     assert [path.name for path in folder.iterdir()] == ["note.txt"]
-    with pytest.raises(StackError, match="is not a database of trajkit"):
+    with pytest.raises(StackError, match="is not a trajkit database"):
         delete_data(folder)
 
 
@@ -134,7 +134,7 @@ def test_a_second_start_on_the_same_folder_says_so(database: ClickHouse) -> None
     with pytest.raises(StackError) as caught:
         ClickHouse.start(database.folder)
     assert caught.value.message == (
-        f"a ClickHouse server runs on {database.folder} already (process {database.process.pid})"
+        f"a ClickHouse server already runs on {database.folder} (process {database.process.pid})"
     )
     assert database.ask("SELECT n FROM trial.fact") == "42\n"
 

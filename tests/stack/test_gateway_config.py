@@ -124,7 +124,7 @@ def test_a_model_without_a_variant_for_it_and_a_variant_without_its_server_are_e
             written(tmp_path, PLAIN), tmp_path / "copy", model_url=None, model="openai::gpt-4.1-mini"
         )
     assert not (tmp_path / "copy").exists()
-    with pytest.raises(ConfigError, match="and it does not run") as caught:
+    with pytest.raises(ConfigError, match="which is not running") as caught:
         prepare_config(RECIPE, tmp_path / "copy", model_url=None)
     assert caught.value.hint == "start it with `trajkit up`"
 

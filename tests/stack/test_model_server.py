@@ -94,7 +94,7 @@ def test_the_official_client_lists_the_model_by_what_it_is(client: openai.OpenAI
 
 
 def test_the_official_client_is_refused_what_is_not_supported(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="one answer a request") as refused:
+    with pytest.raises(openai.BadRequestError, match="one answer per request") as refused:
         client.chat.completions.create(model="m", messages=messages(), n=2)
     assert refused.value.param == "n"
     with pytest.raises(openai.BadRequestError, match="does not stream"):

@@ -70,7 +70,7 @@ def test_an_expression_only_reads_the_store(ten: Store) -> None:
             with pytest.raises(QueryError) as caught:
                 getattr(Dataset(ten), verb)(expression)
             assert "sesame" not in str(caught.value)
-    with pytest.raises(QueryError, match="not a yes or no"):
+    with pytest.raises(QueryError, match="not a boolean"):
         Dataset(ten).where("n_steps")
 
 

@@ -156,7 +156,7 @@ def test_the_connection_itself_keeps_to_the_folder(ten: Store) -> None:
         ("SELECT CAST('x' AS INTEGER)", "Could not convert string 'x'", ""),
         ("SELECT CAST(task AS INTEGER) FROM episodes", "Could not convert string", ""),
         ("SELECT no_such_function('a')", "no_such_function does not exist", ""),
-        ("SELECT 1; SELECT 2", "2 statements where one SELECT is wanted", ""),
+        ("SELECT 1; SELECT 2", "2 statements instead of one SELECT", ""),
         ("WITH x AS (COPY (SELECT 1) TO 'x') SELECT 1", "COPY does more than read", ""),
     ],
 )

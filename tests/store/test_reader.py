@@ -35,6 +35,11 @@ def test_a_folder_without_a_manifest_and_a_name_of_nothing_are_not_a_store(tmp_p
     with pytest.raises(StoreError, match=r"is not a store: it has no manifest\.json") as caught:
         open_store(tmp_path)
     assert caught.value.hint == "a run that was killed leaves none"
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "manifest.json").touch()
+    with pytest.raises(StoreError, match="is not a store") as caught:
+        open_store(tmp_path)
+    assert caught.value.hint == "it holds train"
     with pytest.raises(StoreError, match=r"there is no store at .*missing"):
         open_store(tmp_path / "missing")
 

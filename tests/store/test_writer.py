@@ -323,7 +323,7 @@ def test_what_is_not_a_store_is_refused(tmp_path: Path, tables: dict[str, str], 
 
 
 def test_the_same_episode_twice_or_in_two_parts_or_without_a_column_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="episode 'a' is there more than once"):
+    with pytest.raises(DataError, match="episode 'a' occurs more than once"):
         add_and_finish(tmp_path / "store", rows(), rows())
     whole = rows()
     first = {**whole, "steps": f"(FROM {whole['steps']} WHERE step_index = 0)"}

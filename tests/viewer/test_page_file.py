@@ -76,7 +76,7 @@ def test_a_file_shows_episodes_prompts_and_pairs(found: Opened) -> None:
 def test_a_file_draws_its_charts(found: Opened) -> None:
     _go(found, "#/charts?task=goto")
     found.page.wait_for_selector("figure svg")
-    tasks = found.page.locator("figure", has_text="How tasks ended")
+    tasks = found.page.locator("figure", has_text="Outcomes by task")
     tasks.locator("summary").click()
     assert tasks.locator("tbody tr").count() == 1
     assert "to be learned" in found.page.inner_text(".charts")

@@ -292,7 +292,7 @@ def test_every_chart_has_its_numbers_and_a_bar_leads_to_its_episodes(visit: Any)
             figure.locator("summary").click()
             assert figure.locator("td").first.is_visible()
             assert figure.locator("svg").get_attribute("aria-label")
-        tasks = page.locator("figure", has_text="How tasks ended")
+        tasks = page.locator("figure", has_text="Outcomes by task")
         assert ["goto", "50% [15, 85]", "4", "2", "0", "2", "0", "0"] in [
             row.locator("td").all_inner_texts() for row in tasks.locator("tbody tr").all()
         ]

@@ -182,7 +182,7 @@ def test_focus_is_seen_and_goes_to_the_content_first(visit: Any) -> None:
     with visit("#/?task=goto&store=0") as found:
         page = found.page
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.textContent") == "To the content"
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
         page.keyboard.press("Enter")
         assert page.evaluate("document.activeElement.id") == "main"
         assert page.url.endswith("#/?task=goto&store=0")

@@ -31,7 +31,7 @@ else:
 
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 _DATABASES = ("http", "https", "postgres", "postgresql", "clickhouse", "clickhouses")
-"""Addresses of other systems, which the commands that take them read by themselves."""
+"""Protocols of other systems, which only the commands that take their addresses read."""
 _PACKAGES = {
     "s3": ("s3fs", "s3"),
     "s3a": ("s3fs", "s3"),
@@ -42,12 +42,12 @@ _PACKAGES = {
     "abfss": ("adlfs", "azure"),
     "hf": ("huggingface_hub", "hub"),
 }
-"""The package that speaks each protocol, and the extra that brings it."""
+"""The package that speaks each protocol, and the extra that installs it."""
 _OPENED: dict[str, Any] = {}
 
 
 def is_address(text: object) -> bool:
-    """Whether a text is the address of a file or folder and not a local path or a database."""
+    """Whether a text is the address of a file or folder, not a local path or a database."""
     found = _ADDRESS.fullmatch(text) if isinstance(text, str) else None
     return isinstance(text, Address) or (found is not None and found[1] not in _DATABASES)
 
@@ -75,13 +75,13 @@ def place_of(given: str | Path) -> Path:
     parts = rest.split("/")
     if not all(parts) or ".." in parts or "." in parts:
         raise RequestError(
-            f"{shown} is no address of a file or folder", hint="such as s3://bucket/stores/train"
+            f"{shown} is not an address of a file or folder", hint="such as s3://bucket/stores/train"
         )
     return Address(f"{protocol}:", *parts)
 
 
 class Address(_LocalPath):
-    """A file or folder at an address. Joined and taken apart like any path."""
+    """A file or folder at an address. Joined and split like any path."""
 
     def __str__(self) -> str:
         return f"{self.parts[0]}//{'/'.join(self.parts[1:])}"
@@ -91,7 +91,7 @@ class Address(_LocalPath):
 
     def __fspath__(self) -> str:
         raise RequestError(
-            f"{self} is an address, and this takes a local path", hint="docs/storage.md lists what does"
+            f"{self} is an address, and this takes a local path", hint="docs/storage.md lists what takes one"
         )
 
     def is_absolute(self) -> bool:
@@ -123,7 +123,7 @@ class Address(_LocalPath):
         return self._kind() == "file"
 
     def _kind(self) -> str | None:
-        """Return `file`, `directory` or None. fsspec's own `exists` takes a refused request for None."""
+        """Return `file`, `directory` or None. fsspec's own `exists` treats a refused request as None."""
         with reaching(self):
             try:
                 return cast(str, filesystem(self).info(str(self))["type"])
@@ -137,12 +137,12 @@ class Address(_LocalPath):
         return os.stat_result((stat.S_IFREG | 0o644, 0, 0, 1, 0, 0, size, 0, 0, 0))
 
     def open(self, mode: str = "r", *given: Any, **options: Any) -> Any:
-        """Open the file for reading; bytes are read as they are asked for."""
+        """Open the file for reading; bytes are read on demand."""
         if mode not in ("r", "rt", "rb"):
-            raise RequestError(f"{self} cannot be opened to be changed")
+            raise RequestError(f"{self} cannot be opened for writing")
         with reaching(self):
             raw = filesystem(self).open(str(self), "rb", cache_type="readahead", block_size=1 << 20)
-            whole = io.BufferedReader(raw)  # which reads lines up to a size, as files do
+            whole = io.BufferedReader(raw)  # it reads lines up to a size, as files do
             return whole if mode == "rb" else io.TextIOWrapper(whole, *given[1:], **options)
 
     def read_bytes(self) -> bytes:
@@ -184,7 +184,7 @@ def _filesystem(protocol: str) -> Any:
             each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD for each in options[1:]
         ):
             raise ValueError("it needs settings that an address does not hold")
-        # other processes write too: nothing is taken from an earlier listing
+        # other processes write too: earlier listings are not reused
         system = fsspec.filesystem(protocol, use_listings_cache=False)
     except (ValueError, ImportError) as error:
         raise RequestError(f"{protocol}:// cannot be read: {str(error).splitlines()[0]}") from error
@@ -205,7 +205,7 @@ def filesystem(address: Path) -> Any:
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Errors that the packages of the services raise; those of packages that were not loaded cannot occur."""
+    """Errors of the services' packages; those of packages that were not loaded cannot occur."""
     names = (
         ("botocore.exceptions", "BotoCoreError"),
         ("botocore.exceptions", "ClientError"),
@@ -218,7 +218,7 @@ def failures() -> tuple[type[Exception], ...]:
     )
     loaded = [getattr(sys.modules[module], name) for module, name in names if module in sys.modules]
     if "huggingface_hub.hf_file_system" in sys.modules:
-        loaded.append(RuntimeError)  # around the failure of an upload
+        loaded.append(RuntimeError)  # wraps the failure of an upload
     return (OSError, TimeoutError, *loaded)
 
 
@@ -240,7 +240,7 @@ def reaching(address: Path) -> Iterator[None]:
 
 
 def readable(path: Path) -> Any:
-    """Return what pyarrow can open: a local path itself, or the file at an address, read by ranges."""
+    """Return an input for pyarrow: a local path itself, or the file at an address, read by ranges."""
     return path.open("rb") if isinstance(path, Address) else path
 
 
@@ -255,9 +255,9 @@ def refused(address: Path, error: Exception) -> StoreError:
     if is_denied or isinstance(error, PermissionError) or re.search("redential|Forbidden", reason):
         return StoreError(
             f"{address} is refused: {reason}",
-            hint="are the credentials of the environment there, not expired, and allowed to do this?",
+            hint="check that the credentials of the environment are set, valid and allowed to do this",
         )
-    return StoreError(f"{address} could not be reached: {reason}", hint="the same command may be run again")
+    return StoreError(f"{address} could not be reached: {reason}", hint="run the same command again")
 
 
 def fetch(address: Path, goal: Path) -> str:
@@ -276,7 +276,7 @@ def fetch(address: Path, goal: Path) -> str:
 
 @contextlib.contextmanager
 def local_copy(place: str) -> Iterator[str]:
-    """Yield a place as it is, or a temporary local copy of what an address has, under the same name.
+    """Yield a local place unchanged, or a temporary local copy of an address under the same name.
 
     Raises:
         RequestError: There is nothing at the address.
@@ -305,11 +305,11 @@ def local_copy(place: str) -> Iterator[str]:
 
 
 def spelled(address: Path) -> str:
-    """Return an address as its file system spells it, such as `memory:///a` for `memory://a`."""
+    """Return an address as its file system writes it, such as `memory:///a` for `memory://a`."""
     system = filesystem(address)
     return str(system.unstrip_protocol(system._strip_protocol(str(address))))
 
 
 def opened() -> list[Any]:
-    """Return the file systems that this process has used, as DuckDB takes them."""
+    """Return the file systems that this process has used, as DuckDB accepts them."""
     return list(_OPENED.values())

@@ -1,4 +1,4 @@
-"""How work is divided among processes: what a room asks of the engine that a command was given."""
+"""Divide work among processes: the interface that a room needs of a command's engine."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Division(Protocol):
     n: int
     """Number of shards."""
     folder: Path
-    """A folder that all of them see, for files too large to be returned."""
+    """A folder that all of them see, for files too large to return."""
 
     def map(self, function: Callable[[Task], Found], tasks: Sequence[Task]) -> Sequence[Found]:
-        """Call a function of a module with each task, in any process, and return the results in order.
+        """Call a module's function with each task, in any process, and return the results in order.
 
         The tasks and the results are small and picklable. A task may run twice.
         """
 
 
 def in_shard(index: int, n: int, text: str) -> str:
-    """Return what is wrong in one of the shards, with the number of the shard, which counts from 1."""
+    """Return an error text of one of the shards, with the number of the shard, from 1."""
     return f"shard {index + 1} of {n}, {text}"
 
 
 def shards_folder(goal: Path) -> Path:
     """Return the folder for the shards of a command that writes `goal`; the same command finds it again.
 
-    It is beside the goal. Where the goal is at an address, it is among the files of trajkit in the working
-    folder: the shards are files that all processes see, and only what they become is sent.
+    It is beside the goal. If the goal is at an address, it is among trajkit's files in the working folder,
+    where all processes see the shards; only the result is sent.
     """
     if isinstance(goal, Address):
         key = hashlib.sha256(str(goal).encode()).hexdigest()[:12]
@@ -49,6 +49,6 @@ def shards_folder(goal: Path) -> Path:
 
 
 def own_folder(folder: Path, name: str) -> Path:
-    """Make a folder for one try of a task: another try of it, at the same time or later, has another one."""
+    """Make a folder for one try of a task: any other try of it has another one."""
     folder.mkdir(parents=True, exist_ok=True)
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=folder))

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: temp beside the goal, then rename."""
+"""Write files that are either whole or absent: a temporary file beside the goal, then a rename."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PIECE = 1 << 16
 
 
 class GrowingFile(io.BufferedWriter):
-    """A new file that takes large writes in pieces: ext4 is five times as quick with them (Linux 6.18).
+    """A new file that splits large writes: ext4 is then five times as fast (Linux 6.18).
 
     Args:
         path: The file.
@@ -35,7 +35,7 @@ class GrowingFile(io.BufferedWriter):
         super().__init__(io.FileIO(path, "wb"))
 
     def write(self, data: Buffer, /) -> int:
-        """Append bytes; how many."""
+        """Append bytes, and return their number."""
         whole = memoryview(data).cast("B")
         for begin in range(0, len(whole), _PIECE):
             super().write(whole[begin : begin + _PIECE])
@@ -43,26 +43,50 @@ class GrowingFile(io.BufferedWriter):
 
 
 def sha256_file(path: Path) -> str:
-    """Hex sha256 of a file's bytes, read in pieces."""
+    """Return the hex sha256 of a file's bytes, read in pieces."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def temporary_beside(goal: Path) -> Path:
-    """A name in the goal's own folder (so that a rename stays on one file system) that is not in use.
+    """Return an unused name in the goal's own folder, so that a rename stays on one file system.
 
-    What goes to an address is built in the system's temporary folder.
+    For an address it is in the system's temporary folder.
     """
     goal = Path(tempfile.gettempdir()) / goal.name if isinstance(goal, Address) else goal
     return goal.with_name(f".{goal.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
 
 
 def settle(built: Path, goal: Path) -> None:
-    """Give a complete file or folder its name: rename it, or send it where `goal` is an address."""
+    """Give a complete file or folder its name: rename it, or send it if `goal` is an address."""
     if isinstance(goal, Address):
         send(built, goal)
     else:
         built.replace(goal)
+
+
+def unwritable(goal: Path, error: OSError) -> StoreError:
+    """Return the error for a file or folder that cannot be made."""
+    return StoreError(f"{goal} cannot be written: {_in_the_way(goal) or error.strerror or error}")
+
+
+def _in_the_way(goal: Path) -> str:
+    files = [parent for parent in goal.parents if parent.exists() and not parent.is_dir()]
+    return f"{files[0]} is not a folder" if files else ""
+
+
+def make_parent(goal: Path) -> None:
+    """Make the folder that a file or folder goes into; an address needs none.
+
+    Raises:
+        StoreError: It cannot be made.
+    """
+    if isinstance(goal, Address):
+        return
+    try:
+        goal.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(goal, error) from error
 
 
 @contextlib.contextmanager
@@ -71,12 +95,18 @@ def replacing(goal: Path, *, mode: int = 0o644) -> Iterator[Path]:
 
     Args:
         goal: The file that exists afterwards.
-        mode: Permissions of the file, set before it has its name.
+        mode: Permissions of the file, set before the rename.
+
+    Raises:
+        StoreError: No file can be made there.
     """
     temporary = temporary_beside(goal)
-    temporary.parent.mkdir(parents=True, exist_ok=True)
+    make_parent(goal)
     try:
-        temporary.touch(mode=mode, exist_ok=False)
+        try:
+            temporary.touch(mode=mode, exist_ok=False)
+        except OSError as error:
+            raise unwritable(goal, error) from error
         yield temporary
         settle(temporary, goal)
     finally:
@@ -113,15 +143,17 @@ def named_by_content(folder: Path, name: str, write: Callable[[Path], object]) -
 
 
 def refuse_existing(goal: Path) -> None:
-    """Raise unless nothing has this name yet.
+    """Raise if a file or folder cannot be made because of what exists.
 
     Raises:
-        StoreError: `goal` exists.
+        StoreError: `goal` exists, or it would be below a file.
     """
     if isinstance(goal, Address):
         refuse_taken(goal)
     elif goal.exists() or goal.is_symlink():
-        raise StoreError(f"{goal} exists already", hint="choose another -o, or remove it first")
+        raise StoreError(f"{goal} exists already", hint="choose another path, or remove it first")
+    elif why := _in_the_way(goal):
+        raise StoreError(f"{goal} cannot be written: {why}", hint="choose another path")
 
 
 @contextlib.contextmanager
@@ -139,15 +171,15 @@ def building_folder(goal: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def building_both(goal: Path, beside: Path, *, is_same: Callable[[Path, Path], bool]) -> Iterator[Path]:
-    """Yield an empty folder, in which the block makes `goal` and what goes beside it under their own names.
+    """Yield an empty folder, in which the block makes `goal` and `beside` under their own names.
 
-    `beside` takes its place first and `goal` last: where `goal` is, both are. A process that is killed
-    between the two leaves `beside` alone, which the same command takes for its own when it runs again.
+    `beside` is renamed first and `goal` last: if `goal` exists, so does `beside`. A process that is killed
+    in between leaves only `beside`, which the same command accepts as its own when it runs again.
 
     Args:
         goal: The file or folder that exists afterwards.
         beside: The other one, in the same folder.
-        is_same: Whether what has the name `beside` already is what the block made.
+        is_same: Whether an existing `beside` equals the one that the block made.
 
     Raises:
         StoreError: `goal` exists, `beside` is something else, or no folder can be made there.
@@ -167,7 +199,7 @@ def building_both(goal: Path, beside: Path, *, is_same: Callable[[Path, Path], b
             made.replace(beside)
         try:
             (folder / goal.name).replace(goal)
-        except BaseException:  # Ctrl-C too: what is beside nothing goes
+        except BaseException:  # also on Ctrl-C: without `goal`, `beside` is removed
             if not was_left:
                 beside.replace(made)
             raise
@@ -175,14 +207,14 @@ def building_both(goal: Path, beside: Path, *, is_same: Callable[[Path, Path], b
 
 @contextlib.contextmanager
 def _folder_beside(goal: Path) -> Iterator[Path]:
-    """A new folder beside `goal`, gone when the block ends."""
+    """A new folder beside `goal`, removed when the block ends."""
     refuse_existing(goal)
     temporary = temporary_beside(goal)
     try:
         temporary.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
     except OSError as error:
-        raise StoreError(f"{goal} cannot be written: {error.strerror or error}") from error
+        raise unwritable(goal, error) from error
     try:
         yield temporary
     finally:

@@ -1,4 +1,4 @@
-"""Ids made here: UUID version 7, in order within the process whatever the clock does."""
+"""Make ids: UUID version 7, in order within the process whatever the clock does."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 
 _COUNTER_LIMIT = 1 << 12
 _BACK_MS = 1000
-"""A clock that is behind by less is waited for."""
+"""If the clock is behind by less, a full counter waits for it."""
 
 
 class Maker:
     """Makes ids, each larger than the one before.
 
-    RFC 9562 section 6.2, method 1: a counter in the 12 bits after the version, begun anew each millisecond.
-    While the clock is behind the latest id, the counter goes on.
+    RFC 9562 section 6.2, method 1: a counter in the 12 bits after the version, restarted each millisecond.
+    While the clock is behind the latest id, the counter continues.
 
     Args:
         follows_clock: Ids go back when the clock is set back by more than a second. Otherwise they stay
@@ -30,7 +30,7 @@ class Maker:
         self._milliseconds = self._counter = 0
 
     def make(self) -> str:
-        """A new id."""
+        """Return a new id."""
         with self._lock:
             now = _clock_ms()
             is_far_back = self._milliseconds - now > _BACK_MS
@@ -60,16 +60,16 @@ _by_clock = Maker(follows_clock=True)
 
 
 def uuid7() -> str:
-    """A new UUIDv7, larger than every one before it in this process, also when the clock is set back."""
+    """Return a new UUIDv7, larger than all earlier ones in this process, also if the clock is set back."""
     return _in_order.make()
 
 
 def uuid7_by_clock() -> str:
-    """A new UUIDv7 that is not ahead of the clock: a gateway refuses episode ids from its future."""
+    """Return a new UUIDv7 that is not ahead of the clock: a gateway refuses episode ids of the future."""
     return _by_clock.make()
 
 
 def time_of(identifier: str) -> datetime:
-    """The moment in a UUIDv7, to the millisecond."""
+    """Return the time in a UUIDv7, to the millisecond."""
     milliseconds = uuid.UUID(identifier).int >> 80
     return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)

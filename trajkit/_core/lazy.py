@@ -1,4 +1,4 @@
-"""The one door through which optional packages come in."""
+"""Import optional packages; only this module does."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from trajkit.errors import MissingExtra
 
 
 def need(module: str, *, extra: str) -> ModuleType:
-    """Import an optional package, or say what to install.
+    """Import an optional package, or raise an error that names what to install.
 
     Args:
         module: Dotted name of the module to import.
-        extra: The extra of trajkit that brings it.
+        extra: The extra of trajkit that installs it.
 
     Raises:
         MissingExtra: The package is not installed.
@@ -23,7 +23,7 @@ def need(module: str, *, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         top = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != top:
-            raise  # the package is there and one of its own imports is not: that is another problem
+            raise  # the package is installed, but one of its own imports is not: another problem
         raise MissingExtra(
             f"this needs the package {top}, which is not installed",
             hint=f"pip install 'trajkit[{extra}]'",

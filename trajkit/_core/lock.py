@@ -14,7 +14,7 @@ from trajkit.errors import StoreError
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[str | None]:
-    """Hold a lock for the time of a block; None, or who holds it already, such as `process 4711`."""
+    """Hold a lock during a block; yield None, or its present holder, such as `process 4711`."""
     with path.open("a+b") as file:
         if not _try(file.fileno()):
             file.seek(0)
@@ -29,7 +29,7 @@ def locked(path: Path) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def waiting(path: Path, *, patience_s: float = 60) -> Iterator[None]:
-    """Hold a lock for the time of a block, which must be short; wait while another process holds it.
+    """Hold a lock during a block, which must be short; wait while another process holds it.
 
     Raises:
         StoreError: It is still held after `patience_s`.
@@ -49,7 +49,7 @@ if sys.platform == "win32":
     import msvcrt
 
     _FAR = 1 << 20
-    """The byte that is locked: it need not exist, and its value is not read."""
+    """The locked byte: it need not exist, and its value is not read."""
 
     def _try(descriptor: int) -> bool:
         os.lseek(descriptor, _FAR, os.SEEK_SET)

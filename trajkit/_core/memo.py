@@ -1,4 +1,4 @@
-"""Results by the identity of an object: for what many rows have, such as a message of a long conversation."""
+"""Keep results by the identity of objects that many rows share, such as messages of a conversation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MOST, _MOST_CHARACTERS = 4096, 16_000_000
 
 
 class Memo(Generic[ResultT]):
-    """Results for the latest objects, which must not change. It holds them: no other object gets their id."""
+    """Results for the latest objects, which must not change. It keeps them, so that ids are not reused."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[object, ResultT]] = {}
@@ -21,7 +21,7 @@ class Memo(Generic[ResultT]):
         return found[1] if found is not None and found[0] is key else None
 
     def keep(self, key: object, result: ResultT, n_characters: int) -> None:
-        """Keep a result for an object that holds texts of so many characters."""
+        """Keep a result for an object with texts of this many characters."""
         self._n_characters += n_characters
         if len(self._known) >= _MOST or self._n_characters > _MOST_CHARACTERS:
             self._known.clear()

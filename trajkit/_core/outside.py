@@ -1,6 +1,6 @@
-"""Read, check and print what other people wrote, so that it does no harm.
+"""Read, check and print text from outside safely.
 
-The trust boundary is drawn in SECURITY.md.
+SECURITY.md defines the trust boundary.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 _LONGEST_YAML = 200_000
-_MOST_ALIASES = 20  # merged into each other, these make a thousand values and not a billion
+_MOST_ALIASES = 20  # nested in each other, these make a thousand values, not a billion
 _LONGEST_NAME = 200
 """Bytes of a name in UTF-8. File systems allow 255, and temporary files add to the name."""
 
 
 def problem_of(error: ValidationError) -> str:
-    """The first problem that pydantic found, in a line: where it is, and what is wrong there."""
+    """Return the first problem that pydantic found, in a line: its place, and what is wrong."""
     first = error.errors()[0]
     where, text = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
     return f"{where}: {text}" if where else text
 
 
 def name_from_outside(name: object, *, what: str, error: type[TrajkitError] = DataError) -> str:
-    """Check that a name from somebody's data is one plain name and not a path.
+    """Check that a name from outside is one plain name and not a path.
 
     Args:
         name: The name as it was read.
         what: What it names and where it was read, such as `the split in trajkit.json`.
-        error: What to raise.
+        error: The error to raise.
 
     Returns:
         The same name. It can stand as one component of a path.
@@ -57,7 +57,7 @@ def name_from_outside(name: object, *, what: str, error: type[TrajkitError] = Da
 
 
 def _unfit(name: object) -> str | None:
-    """Why a value is no plain name; None when it is one."""
+    """Return why a value is not a plain name; None when it is one."""
     if not isinstance(name, str):
         return "it is not text"
     if not name.strip():
@@ -78,8 +78,8 @@ def regular_file(path: Path, *, within: Path | None = None, error: type[TrajkitE
 
     Args:
         path: The file. Links are followed.
-        within: A folder that the file must really be in, whatever links stand on the way; None for anywhere.
-        error: What to raise.
+        within: A folder that the file must really be in, after all links are followed; None for anywhere.
+        error: The error to raise.
 
     Returns:
         The same path.
@@ -109,17 +109,17 @@ def regular_file(path: Path, *, within: Path | None = None, error: type[TrajkitE
 def check_size(
     folder: Path, name: str, n_bytes: int, *, listed: Mapping[str, int] | None = None, hint: str
 ) -> None:
-    """Check that a file of a manifest is there, is a regular file and has its size.
+    """Check that a file of a manifest exists, is a regular file and has its size.
 
     Args:
         folder: The folder of the manifest.
         name: The path of the file below it.
-        n_bytes: The size that the manifest says.
-        listed: The sizes of all files of the folder, where it is at an address; None asks for the one.
-        hint: The hint where it is damaged.
+        n_bytes: The size in the manifest.
+        listed: The sizes of all files of the folder, if it is at an address; None reads the one size.
+        hint: The hint of the error.
 
     Raises:
-        StoreError: It is not.
+        StoreError: One of these does not hold.
     """
     path = folder / name
     size = None
@@ -147,13 +147,13 @@ def _kind(mode: int) -> str:
 def text_from_outside(
     path: Path, *, within: Path | None = None, max_bytes: int = 1 << 28, error: type[TrajkitError] = DataError
 ) -> str:
-    """Read a whole text file that somebody else wrote.
+    """Read a whole text file from outside.
 
     Args:
         path: The file.
         within: A folder that it must really be in; None for anywhere.
         max_bytes: A larger file is refused.
-        error: What to raise.
+        error: The error to raise.
 
     Raises:
         TrajkitError: It is missing, not a regular file, too large, outside `within`, or not UTF-8.
@@ -181,12 +181,12 @@ def _decoded(path: Path, raw: bytes, max_bytes: int, error: type[TrajkitError]) 
 
 
 def json_from_outside(text: str | bytes, *, where: str, error: type[TrajkitError] = DataError) -> Any:
-    """Parse JSON that somebody else wrote.
+    """Parse JSON from outside.
 
     Args:
         text: The JSON.
-        where: The file or the answer that it is from, for messages.
-        error: What to raise.
+        where: The file or answer that it comes from, for messages.
+        error: The error to raise.
 
     Raises:
         TrajkitError: It is not JSON, is nested too deep, or holds a number with too many digits.
@@ -200,12 +200,12 @@ def json_from_outside(text: str | bytes, *, where: str, error: type[TrajkitError
 
 
 def yaml_from_outside(text: str, *, where: str, error: type[TrajkitError] = DataError) -> Any:
-    """Parse YAML that somebody else wrote.
+    """Parse YAML from outside.
 
     Args:
         text: The YAML.
-        where: The file that it is from, for messages.
-        error: What to raise.
+        where: The file that it comes from, for messages.
+        error: The error to raise.
 
     Raises:
         TrajkitError: It is not YAML, is too large or nested too deep, or has too many aliases.
@@ -233,11 +233,11 @@ def yaml_from_outside(text: str, *, where: str, error: type[TrajkitError] = Data
 
 
 def visible(text: str, *, is_line: bool = True) -> str:
-    """Spell out the characters of a text that could steer a terminal or fake another line.
+    """Escape the characters of a text that could control a terminal or fake another line.
 
     Args:
-        text: What is to be printed.
-        is_line: Spell out line breaks and tabs as well.
+        text: The text to print.
+        is_line: Also escape line breaks and tabs.
     """
     if text.isprintable():
         return text
@@ -247,7 +247,7 @@ def visible(text: str, *, is_line: bool = True) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Escape the same characters in JSON text, which still means the same."""
+    """Escape the same characters in JSON text, without changing its meaning."""
     return _UNUSUAL.sub(
         lambda found: found[0] if found[0] == "\n" else _spelled(found[0], is_json=True), text
     )
@@ -259,7 +259,7 @@ _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 @lru_cache(maxsize=1 << 14)
 def _spelled(character: str, *, is_json: bool = False) -> str:
-    """A character as an escape; itself where it only shows something."""
+    """Return a character as an escape; a harmless one unchanged."""
     # Cc: control codes; Cf: invisible marks, also those that turn the direction of writing; Cs: half of a
     # pair, which no stream takes; Zl, Zp: line breaks. U+200D joins emoji.
     if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp") or character == "\u200d":

@@ -1,7 +1,7 @@
-"""Show any fsspec file system to DuckDB: each read is one range, and a size is asked for once.
+"""Let DuckDB read any fsspec file system: each read is one range, and a size is requested once.
 
-DuckDB asks four times per opened file whether it is there, how long it is and when it changed, and refuses
-file systems that do not know the latter. Parts of a store never change.
+DuckDB checks four times per opened file whether it exists, how long it is and when it changed, and refuses
+file systems without the last. Parts of a store never change.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 
 class Ranges(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """Another file system, for reading.
+    """A read-only view of another file system.
 
     Args:
         system: That file system.
-        protocol: What its addresses begin with.
+        protocol: The beginning of its addresses.
     """
 
     cachable = False
@@ -29,7 +29,7 @@ class Ranges(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
         self._known: dict[str, Any] = {}
 
     def forget(self) -> None:
-        """Ask again for what was known: another process may have written there."""
+        """Forget cached facts: another process may have written there."""
         self._known.clear()
 
     def info(self, path: str, **_: Any) -> Any:
@@ -40,7 +40,7 @@ class Ranges(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
         return self._known[path]
 
     def exists(self, path: str, **_: Any) -> bool:
-        """Whether there is such a file. fsspec's own takes a refused request for none."""
+        """Whether the file exists. fsspec's own method treats a refused request as none."""
         try:
             self.info(path)
         except FileNotFoundError:
@@ -48,7 +48,7 @@ class Ranges(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
         return True
 
     def modified(self, path: str) -> datetime:
-        """Return one and the same time."""
+        """Return always the same time."""
         return datetime(2000, 1, 1, tzinfo=UTC)
 
     def ls(self, path: str, detail: bool = True, **given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What comes with trajkit, by name: `sample:babyai` is a store, `sample:tiny-base` a model."""
+"""Find samples that come with trajkit: `sample:babyai` is a store, `sample:tiny-base` a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from trajkit.errors import RequestError
 
 SAMPLE_PREFIX = "sample:"
-"""Begins the name of what comes with trajkit."""
+"""Prefix of the names of samples."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _FOLDERS = (_PACKAGE / "_data", _PACKAGE.parent / "data")  # in a wheel, in a checkout
@@ -19,7 +19,7 @@ _MODEL_FILE = "config.json"
 
 
 def samples(file: str) -> dict[str, Path]:
-    """The folders that come with trajkit and hold this file, by the name that they are asked for."""
+    """Return the sample folders that hold this file, by name."""
     return {
         path.name.removesuffix(_SUFFIX): path
         for folder in reversed(_FOLDERS)
@@ -30,15 +30,15 @@ def samples(file: str) -> dict[str, Path]:
 
 
 def recipe_folder() -> Path:
-    """Where the recipes are that come with trajkit: YAML files, and folders with gateway configurations."""
+    """Return the folder of trajkit's recipes: YAML files, and folders with gateway configurations."""
     return next((folder for folder in _RECIPES if folder.is_dir()), _RECIPES[0])
 
 
 def model_path(name: str) -> str:
-    """Where a model is: its folder for `sample:NAME`, else the name, which is a folder's or an id already.
+    """Return the folder of the model `sample:NAME`, else the name itself: a folder or an id.
 
     Raises:
-        RequestError: No model of this name comes with trajkit.
+        RequestError: No sample model has this name.
     """
     if not name.startswith(SAMPLE_PREFIX):
         return name
@@ -53,17 +53,17 @@ def pretrained(kind: Any, name: str, **options: Any) -> Any:
     """Load a model, a tokenizer or a configuration, and never run code that comes with it.
 
     Args:
-        kind: What loads it, such as `transformers.AutoTokenizer`.
+        kind: The class that loads it, such as `transformers.AutoTokenizer`.
         name: As `model_path` takes it.
         **options: Of its `from_pretrained`.
 
     Raises:
-        RequestError: No model of this name comes with trajkit.
+        RequestError: No sample model has this name.
         OSError: There is no model, or its weights are a pickle that would run code.
         ValueError: It needs code of its own.
     """
     try:
-        # left out, transformers would ask on a terminal whether to run the code
+        # without it, transformers would ask on a terminal whether to run the code
         return kind.from_pretrained(model_path(name), trust_remote_code=False, **options)
     except UnpicklingError as error:
         raise OSError("its weights are a pickle that runs code; safetensors are read") from error

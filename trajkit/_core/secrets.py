@@ -1,7 +1,7 @@
 """Keep keys and passwords out of messages, files and logs, in every form in which a library may show them.
 
-A secret is what the caller names, and what a variable of the environment holds whose name ends in KEY, TOKEN,
-SECRET or PASSWORD. Of a URL the credentials are secret. SECURITY.md has the rules.
+A secret is a value that the caller names, or that of an environment variable whose name ends in KEY, TOKEN,
+SECRET or PASSWORD. In a URL the credentials are secret. SECURITY.md has the rules.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ if TYPE_CHECKING:  # the command line loads this for its help, which needs no py
     from pydantic import SecretStr
 
 HIDDEN = "***"
-"""What stands where a secret was."""
+"""Replaces a secret."""
 
 _SHORTEST = 4
-"""Characters. A shorter key is a placeholder, and hiding it would spoil ordinary words."""
+"""Characters. A shorter key is a placeholder, and hiding it would damage ordinary words."""
 _SHORTEST_KEY, _SHORTEST_WORD = 8, 16
-"""Characters of a key that no ordinary text has: with a digit or a sign in it, and of letters alone."""
+"""Least characters of a key that no ordinary text has: with a digit or a sign, and of letters alone."""
 _DEEPEST = 3
-"""JSON in a text of JSON, and that again: as the arguments of a tool call stand in an answer."""
+"""Levels of JSON in a text of JSON, such as the arguments of a tool call in an answer."""
 _NAMES = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)(?:_BEDROCK)?$")
 _CREDENTIALS = re.compile(
     r"""(?<=://)(?![^/@\s]*:\*{3}@)[^/?#\s"'<>]+(?=@)|(?<=[?&]password=)[^&#\s"'<>]+""", re.IGNORECASE
 )
 _QUOTED_INPUT = re.compile(r"(?<=input_value=).*(?=, input_type=)")
-"""What pydantic was given: of a setting that is mistyped it may be a password."""
+"""The input that pydantic quotes: in a mistyped setting it may be a password."""
 
 
 def hidden(text: str, *secrets: SecretStr | str | None) -> str:
-    """Replace secrets in a text by asterisks: those of the environment and credentials in URLs too.
+    """Replace secrets in a text with asterisks, also those of the environment and credentials in URLs.
 
-    What pydantic quotes of a refused value is replaced, too.
+    Refused values that pydantic quotes are replaced, too.
 
     Args:
-        text: What is about to be shown or written.
-        secrets: What else it must not hold. Each is also found as Python, JSON, HTML and URLs escape it.
+        text: The text to show or write.
+        secrets: Other secrets. Each is also found as Python, JSON, HTML and URLs escape it.
     """
     forms = {form for form in _forms(secrets) if len(form) >= _SHORTEST}
     for form in sorted(forms | _forms(_environment()), key=len, reverse=True):
@@ -54,16 +54,16 @@ class Masked(NamedTuple):
     """Data without keys."""
 
     text: str
-    """The text; the same one where there was no key in it."""
+    """The text; the same object if it had no key."""
     n_hidden: int
-    """How often a key was in it."""
+    """Number of keys that were in it."""
 
 
 class Keys:
-    """Keys that must not be in what will be learned from: those of the environment now, and some more.
+    """Keys that training data must not have: those of the present environment, and others.
 
     Args:
-        secrets: Keys besides those of the environment. What could be an ordinary word is not looked for.
+        secrets: Keys besides those of the environment. Possible ordinary words are ignored.
     """
 
     def __init__(self, *secrets: SecretStr | str | None) -> None:
@@ -80,17 +80,17 @@ class Keys:
 
 
 def is_key(text: str) -> bool:
-    """Whether a text is unlike the words of ordinary texts, so that it can be looked for in them."""
+    """Whether a text is unlike ordinary words, so that ordinary texts can be searched for it."""
     return len(text) >= (_SHORTEST_WORD if text.isalpha() else _SHORTEST_KEY)
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether what has this name is a key or a password: a variable of the environment, or a setting."""
+    """Whether a setting or environment variable of this name is a key or a password."""
     return _NAMES.search(name.upper()) is not None
 
 
 def environment_keys() -> list[str]:
-    """Every key and password in the environment that no ordinary text has, stripped."""
+    """Return every key and password of the environment that no ordinary text has, stripped."""
     return sorted({secret.strip() for secret in _environment()})
 
 
@@ -105,7 +105,7 @@ def _environment() -> tuple[str, ...]:
 
 
 def _in_url(url: str) -> list[str]:
-    """The passwords of a URL, as they stand there and as they are; the header that is made of one too."""
+    """Return the passwords of a URL, as written and decoded, and the header made from one."""
     user = url.partition("://")[2].rpartition("@")[0]
     passwords = [user.partition(":")[2], *re.findall(r"[?&]password=([^&#\s]+)", url)]
     header = base64.b64encode(unquote(user).encode()).decode() if ":" in user else ""
@@ -117,10 +117,10 @@ def _plain(secret: SecretStr | str | None) -> str:
 
 
 def _forms(secrets: tuple[SecretStr | str | None, ...]) -> set[str]:
-    """Each secret as it is, stripped, and escaped in each of the usual ways."""
+    """Return each secret unchanged, stripped, and escaped in each of the usual ways."""
     forms: set[str] = set()
     for secret in map(_plain, secrets):
-        is_address = "://" in secret and "?" not in secret  # after a ? there may be the key itself
+        is_address = "://" in secret and "?" not in secret  # the key itself may follow a ?
         whole = () if is_address else (secret, secret.strip())
         for plain in {*whole, *(_in_url(secret) if "://" in secret else ())} - {""}:
             raw = plain.encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Seeds as they are typed and kept: half-open ranges, each seed once; a range takes no room."""
+"""Parse and keep seeds: half-open ranges, each seed once; a range takes constant memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _EXAMPLES = "such as 200:220 (200 to 219), 0:1000:7, 1,5,9, or a file with one p
 
 
 class Seeds:
-    """Whole numbers from 0 to play, in ascending ranges, each once. A range takes no room, however long.
+    """Whole numbers from 0 to play, in ascending ranges, each once. A range takes constant memory.
 
     Args:
         ranges: In any order.
 
     Raises:
-        RequestError: There are none, one is negative, or one is there twice.
+        RequestError: There are none, one is negative, or one is given twice.
     """
 
     def __init__(self, ranges: Iterable[range]) -> None:
@@ -45,7 +45,7 @@ class Seeds:
         seen: set[int] = set()
         for one in self._ranges:
             if both := seen.intersection(one):
-                raise RequestError(f"seed {min(both)} is there twice", hint="each is played once")
+                raise RequestError(f"seed {min(both)} is given twice", hint="each is played once")
             seen.update(one)
 
     def __len__(self) -> int:
@@ -56,14 +56,14 @@ class Seeds:
             yield from one
 
     def __getitem__(self, index: int) -> int:
-        """The seed at a position from 0."""
+        """Return the seed at a position from 0."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         number = bisect.bisect_right(self._starts, index) - 1
         return self._ranges[number][index - self._starts[number]]
 
     def index(self, seed: int) -> int:
-        """The position of a seed.
+        """Return the position of a seed.
 
         Raises:
             ValueError: It is not among them.
@@ -85,11 +85,11 @@ class Seeds:
 
     @property
     def ranges(self) -> tuple[range, ...]:
-        """The same as ascending ranges, none of them empty."""
+        """The seeds as ascending ranges, none of them empty."""
         return self._ranges
 
     def first_shared(self, other: Seeds) -> int | None:
-        """The smallest seed that both have; None when there is none."""
+        """Return the smallest seed that both have; None when there is none."""
         if not (self._is_apart and other._is_apart):
             pairs = itertools.product(self._ranges, other._ranges)
             return min((seed for pair in pairs if (seed := _first_of_both(*pair)) is not None), default=None)
@@ -111,7 +111,7 @@ class Seeds:
         return hash(self._ranges)
 
     def __str__(self) -> str:
-        """As it is typed: `0:20`, `1,5,9`, `0:1000:7`."""
+        """Return them as typed: `0:20`, `1,5,9`, `0:1000:7`."""
         return ",".join(_written(one) for one in self._ranges)
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ class Seeds:
 
 
 def _first_of_both(one: range, other: range) -> int | None:
-    """The smallest number of two ascending ranges; it takes at most as many looks as the larger step."""
+    """Return the smallest number that is in two ascending ranges; the smaller step bounds the tries."""
     start = max(one[0], other[0])
     wide, fine = (one, other) if one.step >= other.step else (other, one)
     first = wide[0] + -(-(start - wide[0]) // wide.step) * wide.step
@@ -134,7 +134,7 @@ def _written(one: range) -> str:
 
 
 def as_seeds(value: object) -> Seeds:
-    """Seeds from a text, a range, or numbers one by one.
+    """Return seeds from a text, a range, or numbers one by one.
 
     Raises:
         RequestError: It is none of these, or not what `Seeds` takes.
@@ -151,13 +151,13 @@ def as_seeds(value: object) -> Seeds:
 
 
 def typed_seeds(text: str) -> Seeds:
-    """Seeds as they are typed, or from a file of that name with one on each line.
+    """Parse seeds, or read them from a file of that name, one per line.
 
     Args:
         text: `200:220` (half-open), `0:1000:7` (every 7th), `1,5,9`, several of these with commas, or a file.
 
     Raises:
-        RequestError: There is no seed in it, or one that cannot be.
+        RequestError: It has no seed, or an invalid one.
     """
     if (path := Path(text)).is_file():
         return Seeds(_joined(_from_file(path)))
@@ -186,12 +186,12 @@ def _read(text: str, shown: str) -> Iterator[range]:
         if stop > _HIGHEST:
             raise RequestError(f"seed {stop - 1} is too large", hint="seeds are below 2^63 - 1")
         if stop <= first:
-            raise RequestError(f"no seed from {first} up to, without, {stop}", hint="A:B plays A to B-1")
+            raise RequestError(f"no seed is in {first}:{stop}", hint="A:B plays A to B-1")
         yield range(first, stop, numbers[2] if len(numbers) == 3 else 1)
 
 
 def _joined(ranges: Iterable[range]) -> Iterator[range]:
-    """Single numbers that follow each other as one range, so that a long list stays short."""
+    """Join consecutive single numbers into ranges, so that a long list stays short."""
     now: range | None = None
     for one in sorted(ranges, key=lambda one: one.start):
         if now is not None and now.step == one.step == 1 and now.stop == one.start:

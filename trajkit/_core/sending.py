@@ -1,7 +1,7 @@
 """Send files to addresses: nothing is replaced, and of two writers one publishes.
 
 A small file beside the goal, the claim, tells other machines that it is being written. A record in the user's
-state tells later processes of this machine what one that was killed had sent.
+state tells later processes on this machine what a killed one had sent.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from trajkit.errors import StoreError
 _WRITING = ".writing"
 _SENDING = "sending"
 _AT_ONCE = 8
-"""Files that are sent side by side."""
+"""Number of files that are sent in parallel."""
 
 
 def publish(files: Mapping[Path, Path], goal: Path) -> None:
     """Copy local files to their addresses: the JSON files, which make a store one, after all others.
 
-    Nothing is replaced. A small file beside `goal` (its name and `.writing`) says that it is being written,
-    so that two writers never mix. After a failure nothing is left, as far as the service can be reached. What
-    a killed process leaves is removed by the next one on the same machine that writes there.
+    Nothing is replaced. A small file beside `goal` (its name and `.writing`) marks that it is being written,
+    so that two writers never mix. After a failure nothing is left, if the service can be reached. The next
+    process on the same machine that writes there removes the files of a killed one.
 
     Args:
         files: Local files by address.
-        goal: The file or folder that they are.
+        goal: The file or folder that they form.
 
     Raises:
         StoreError: Something has the name of `goal`, another process writes it, or the service failed.
@@ -45,7 +45,7 @@ def publish(files: Mapping[Path, Path], goal: Path) -> None:
     last = sorted(address for address in files if address == goal or address.suffix == ".json")
     first = [address for address in files if address not in last]
     with _claimed(goal, [*first, *last]):
-        _refuse(goal)  # whose claim was gone by now may have finished
+        _refuse(goal)  # a writer whose claim is gone by now may have finished
         sent: list[Path] = []
         try:
             sent += first
@@ -59,7 +59,7 @@ def publish(files: Mapping[Path, Path], goal: Path) -> None:
             for address in last:
                 _create(address, files[address])
                 sent.append(address)
-        except BaseException:  # Ctrl-C too: nothing half stays
+        except BaseException:  # also Ctrl-C: nothing incomplete stays
             for each in sent:
                 with contextlib.suppress(*failures()):
                     system.rm_file(str(each))
@@ -71,8 +71,8 @@ def changing(folder: Path, whole: Path) -> Iterator[None]:
     """Keep other writers away from a folder at an address while files are added to it.
 
     Args:
-        folder: The folder; it need not be there.
-        whole: The file that makes it whole, which is written last.
+        folder: The folder; it need not exist.
+        whole: The file that completes it, which is written last.
 
     Raises:
         StoreError: Another process writes there, or the service failed.
@@ -90,16 +90,16 @@ def send_file(built: Path, address: Path) -> None:
 
 
 def overwrite(address: Path, content: bytes) -> None:
-    """Write a small file, in place of the one with its name. The caller keeps others away (`changing`)."""
+    """Write a small file, replacing the one with its name. The caller keeps others away (`changing`)."""
     with reaching(address):
         filesystem(address).pipe_file(str(address), content)
 
 
 def refuse_taken(address: Path) -> None:
-    """Refuse an address that something has; what a process that was killed here left of it is removed.
+    """Refuse an address that is in use; remove what a killed process on this machine left there.
 
     Raises:
-        StoreError: There is something.
+        StoreError: It is in use.
     """
     _remove_left(address)
     _refuse(address)
@@ -112,9 +112,9 @@ def _refuse(address: Path) -> None:
 
 @contextlib.contextmanager
 def _claimed(goal: Path, files: Sequence[Path]) -> Iterator[None]:
-    """Keep other writers away from a goal for the time of a block.
+    """Keep other writers away from a goal during a block.
 
-    A lock and a record on this machine tell a later process that the one which has the claim was killed.
+    A lock and a record on this machine tell a later process that the owner of the claim was killed.
     """
     claim, record = _claim_of(goal), _record_of(goal)
     text = f"{secrets.token_hex(16)} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n"
@@ -122,7 +122,7 @@ def _claimed(goal: Path, files: Sequence[Path]) -> Iterator[None]:
     with locked(record.with_suffix(".lock")) as other:
         if other is not None:
             raise StoreError(
-                f"{goal} is being written by another process of this machine",
+                f"{goal} is being written by another process on this machine",
                 hint=f"choose another -o, or wait for {other}",
             )
         fresh = record.with_suffix(".new")
@@ -136,14 +136,14 @@ def _claimed(goal: Path, files: Sequence[Path]) -> Iterator[None]:
         try:
             yield
         finally:
-            # a claim that cannot be removed stays with its record, by which the next process here knows it
+            # a claim that cannot be removed keeps its record, by which the next process here recognises it
             with contextlib.suppress(*failures(), StoreError):
                 claim.unlink(missing_ok=True)
                 record.unlink()
 
 
 def _remove_left(goal: Path) -> None:
-    """Remove what a process of this machine sent before it was killed, unless it had sent everything."""
+    """Remove what a killed process on this machine had sent, unless that was everything."""
     record = _record_of(goal)
     if not record.exists():
         return
@@ -162,7 +162,7 @@ def _remove_left(goal: Path) -> None:
 
 
 def left_unsent() -> list[str]:
-    """Return the addresses to which a process of this machine was sending when it was killed."""
+    """Return the addresses to which a process on this machine was sending when it was killed."""
     goals = []
     for record in sorted(user_state(_SENDING).glob("*.json")):
         with locked(record.with_suffix(".lock")) as other:
@@ -180,12 +180,12 @@ def _record_of(goal: Path) -> Path:
 
 
 def records_of(address: Path, kind: str) -> Path:
-    """Return the path of what this user keeps here of one kind about an address."""
+    """Return the path of this user's records of one kind about an address."""
     return user_state(kind) / hashlib.sha256(str(address).encode()).hexdigest()[:16]
 
 
 def _create(address: Path, content: bytes | Path) -> None:
-    """Write a file only if nothing has its name, in one request where the service has conditional writes."""
+    """Write a file only if nothing has its name, in one request if the service has conditional writes."""
     system = filesystem(address)
     try:
         with reaching(address):
@@ -195,7 +195,7 @@ def _create(address: Path, content: bytes | Path) -> None:
                 else:
                     system.put_file(str(content), str(address), mode="create")
             except FileExistsError:
-                # the answer to an earlier try may have been lost on its way
+                # the answer to an earlier try may have been lost
                 if not _is(address, content):
                     raise
     except StoreError as error:

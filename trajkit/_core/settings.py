@@ -1,6 +1,6 @@
-"""What the working folder and the environment say: `trajkit.toml`, `.trajkit/`, the services' own names.
+"""Read settings of the working folder and the environment: `trajkit.toml`, `.trajkit/`, services' names.
 
-Seeds that are kept for evaluation hold for a whole project: they are looked for in every folder upward.
+Seeds that are reserved for evaluation hold for a whole project: every folder upward is searched for them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from trajkit._core.seeds import Seeds, as_seeds
 from trajkit.errors import ConfigError, RequestError, TrajkitError
 
 STATE_FOLDER = Path(".trajkit")
-"""What commands remember between runs, in the working folder."""
+"""Folder of what commands remember between runs, in the working folder."""
 
 PROJECT_FILE = "trajkit.toml"
-"""Defaults of a folder, and the seeds that its project keeps for evaluation."""
+"""Defaults of a folder, and the seeds that its project reserves for evaluation."""
 
 
 def _typed_seeds(value: object) -> Seeds:
@@ -44,14 +44,14 @@ def _typed_seeds(value: object) -> Seeds:
 
 
 class Reservation(BaseModel):
-    """Worlds that are kept for evaluation: one `[[reserved]]` table of a `trajkit.toml`."""
+    """Worlds that are reserved for evaluation: one `[[reserved]]` table of a `trajkit.toml`."""
 
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
         use_attribute_docstrings=True,
         arbitrary_types_allowed=True,
-        hide_input_in_errors=True,  # what is mistyped may be a password
+        hide_input_in_errors=True,  # a mistyped value may be a password
     )
 
     env: Annotated[str, Field(min_length=1)]
@@ -61,7 +61,7 @@ class Reservation(BaseModel):
     seeds: Annotated[Seeds, PlainValidator(_typed_seeds), PlainSerializer(str, return_type=str)]
     """Their seeds, half-open: `200:220` is 200 to 219."""
     states: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """`initial_state_hash` of these worlds, so that one is found under another seed or name too."""
+    """`initial_state_hash` of these worlds, so that a world is also recognised under another seed or name."""
 
     def __str__(self) -> str:
         return f"{self.env} {', '.join(self.tasks)} seeds {self.seeds}"
@@ -75,26 +75,26 @@ class Project(BaseModel):
     )
 
     source: str | None = None
-    """Where `export` reads: a database URL or a store."""
+    """The source of `export`: a database URL or a store."""
     config: str | None = None
     """The gateway's `tensorzero.toml`."""
     function: str | None = None
     """The gateway's function to play and to export."""
     stores: str = "stores"
-    """Folder where stores are written when no -o is given."""
+    """Folder for stores when no -o is given."""
     model: str | None = None
-    """Model that the variants use instead of the local stand-in, such as `openai::gpt-4.1-mini`. Also what
-    is tuned at its service where no other is named."""
+    """Model that the variants use instead of the local stand-in, such as `openai::gpt-4.1-mini`. Also the
+    model to tune at its service when no other is named."""
     input_price: Annotated[float, Field(ge=0)] | None = None
     """US dollars per million tokens of prompts, for `rollout`."""
     output_price: Annotated[float, Field(ge=0)] | None = None
     """US dollars per million tokens of answers, for `rollout`."""
     reserved: tuple[Reservation, ...] = ()
-    """Worlds that are kept for evaluation; those of the folders above hold too."""
+    """Worlds that are reserved for evaluation; those of the folders above hold, too."""
 
 
 def project(folder: Path | None = None) -> Project:
-    """The working folder's `trajkit.toml`; all defaults when there is none.
+    """Read the working folder's `trajkit.toml`; all defaults when there is none.
 
     Raises:
         ConfigError: The file is not TOML, has an unknown key, or a value of the wrong type.
@@ -103,13 +103,13 @@ def project(folder: Path | None = None) -> Project:
 
 
 def project_files(folder: Path | None = None) -> list[Path]:
-    """Every `trajkit.toml` from the working folder upward, the nearest first."""
+    """Return every `trajkit.toml` from the working folder upward, the nearest first."""
     here = (folder or Path()).absolute()
     return [path for one in (here, *here.parents) if (path := one / PROJECT_FILE).exists()]
 
 
 def reserved(folder: Path | None = None) -> tuple[Reservation, ...]:
-    """The worlds that the project keeps for evaluation: those of every `trajkit.toml` upward.
+    """Return the worlds that the project reserves for evaluation: those of every `trajkit.toml` upward.
 
     Raises:
         ConfigError: One of the files cannot be used.
@@ -120,11 +120,11 @@ def reserved(folder: Path | None = None) -> tuple[Reservation, ...]:
 def refuse_reserved(
     env_id: str, tasks: Iterable[str], seeds: Seeds | str, *, folder: Path | None = None
 ) -> None:
-    """Refuse to train on worlds that are kept for evaluation.
+    """Refuse to train on worlds that are reserved for evaluation.
 
     Args:
         env_id: The environment, as in the tag `trajkit.env`.
-        tasks: Its tasks that are about to be played or learned.
+        tasks: Its tasks to play or learn.
         seeds: Their seeds.
         folder: Where to look from; None for the working folder.
 
@@ -197,7 +197,7 @@ def checked_secret(value: str, name: str) -> SecretStr | None:
     )
     if unfit is not None:
         raise ConfigError(
-            f"{name} holds a character that no key has, at position {unfit + 1} of {len(value)}",
+            f"{name} has a character that no key has, at position {unfit + 1} of {len(value)}",
             hint="a space, a line break or a typographic character was probably copied with it",
         )
     return SecretStr(value) if value else None
@@ -209,7 +209,7 @@ def remember(name: str, value: Any, *, folder: Path | None = None) -> None:
 
 
 def remembered(name: str, *, folder: Path | None = None) -> Any:
-    """What `remember` kept under this name; None when there is nothing, or it cannot be read."""
+    """Return the value that `remember` kept; None when there is none, or it cannot be read."""
     path = (folder or Path()) / STATE_FOLDER / f"{name}.json"
     try:
         return json.loads(path.read_text(encoding="utf-8"))

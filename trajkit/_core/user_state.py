@@ -1,4 +1,4 @@
-"""Records of the user that all working folders share: what was asked of a service, what was being sent."""
+"""Keep records of the user for all working folders: requests to services, and files being sent."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from trajkit.errors import RequestError
 
 
 def user_state(name: str) -> Path:
-    """Return the folder of some records, which need not exist."""
+    """Return the folder of some records; it need not exist."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "trajkit" / name
 
 
 def make_writable(folder: Path) -> None:
-    """Make the folder of some records, for the user alone.
+    """Make the folder of some records, for this user only.
 
     Raises:
         RequestError: It cannot be written.
@@ -30,6 +30,6 @@ def make_writable(folder: Path) -> None:
             return
     raise RequestError(
         f"{folder} cannot be written: {why}",
-        hint="XDG_STATE_HOME names another folder; its records keep a job from being paid for twice, and tell"
-        " what a killed command had sent",
+        hint="set XDG_STATE_HOME to another folder; its records keep a job from being paid for twice, and"
+        " show what a killed command had sent",
     )

@@ -41,7 +41,7 @@ class Commands(click.Group):
         return [name for names in self._jobs.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command; None when there is none of that name."""
+        """The command; None if there is no such command."""
         return load(cmd_name)
 
     def resolve_command(
@@ -69,7 +69,7 @@ class Commands(click.Group):
 @click.option("--debug", is_flag=True, help="Show the traceback of an error, and what the libraries log.")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:
-    """Turn what an LLM agent lived through into a better agent."""
+    """Turn the logs of an LLM agent into a better agent."""
     if debug:
         show_logs()
     else:
@@ -150,7 +150,7 @@ def run(arguments: list[str], *, when_stopped: Callable[[], int] = lambda: STOPP
 
 
 def _damage() -> TrajkitError | None:
-    """What is wrong with a store that this process read, which only then need be imported."""
+    """The damage in a store that this process read; imported only if it read one."""
     if "trajkit.store.reader" not in sys.modules:
         return None
     from trajkit.store.damage import last_damage

@@ -1,4 +1,4 @@
-"""What a shell is offered for the values of options and arguments: cheap, and quiet when there is nothing."""
+"""Completions for the values of options and arguments: fast, and silent when there are none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST = 500
 
 
 def offered(context: click.Context, parameter: click.Parameter) -> list[str] | None:
-    """The values that are known for a parameter; None where nothing is known about it.
+    """The values that are known for a parameter; None if nothing is known about it.
 
     Args:
         context: The command with what was typed before.
@@ -46,7 +46,7 @@ def _with_arguments(context: click.Context) -> click.Context:
 
 
 def may_be_path(parameter: click.Parameter) -> bool:
-    """Whether a path will do as well as one of the names that are offered."""
+    """Whether a path is valid as well as one of the offered names."""
     return _OFFERS.get(str(parameter.name)) in (
         _stores,
         _pairs_or_stores,
@@ -99,7 +99,7 @@ def _models_and_stores(context: click.Context) -> Iterator[str]:
 
 
 def _things(context: click.Context) -> Iterator[str]:
-    """What `trajkit lineage` knows by name."""
+    """What `trajkit lineage` accepts by name."""
     yield from _models(context)
     yield from _variants(context)
     yield from _stores(context)
@@ -112,7 +112,7 @@ def _environments(context: click.Context) -> Iterable[str]:
 
 
 def _tasks(context: click.Context) -> Iterator[str]:
-    """The tasks of the environment that was named; those of every one that is known where none was."""
+    """The tasks of the named environment; those of every known one if none was named."""
     from trajkit.environments import environment_info, known
 
     named = context.params.get("env_id")
@@ -125,7 +125,7 @@ def _functions(context: click.Context) -> Iterator[str]:
 
 
 def _variants(context: click.Context) -> Iterator[str]:
-    """Those of the function that was named, else of all."""
+    """Those of the named function, else of all."""
     typed = context.params.get("function") or _project().function or ()
     functions = _gateway(context)["functions"]
     named = {typed} if isinstance(typed, str) else set(typed)
@@ -135,7 +135,7 @@ def _variants(context: click.Context) -> Iterator[str]:
 
 
 def _metrics(context: click.Context) -> Iterator[str]:
-    """Those of the stores that were named, or of the last one, and those that the gateway is told."""
+    """Those of the named stores, or of the last one, and those of the gateway's configuration."""
     given = context.params.get("stores") or context.params.get("store") or ()
     last = remembered("last_store")
     named = [given] if isinstance(given, str) else list(given)

@@ -1,4 +1,4 @@
-"""Answer what a shell asks for that has the script of `trajkit completion`."""
+"""Answer the requests of a shell with the script of `trajkit completion`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LINE, _BREAKS = "_TRAJKIT_LINE", "_TRAJKIT_BREAKS"
 
 
 def answer() -> NoReturn:
-    """Answer what a shell asks for, and end this process; where something fails it has nothing to offer."""
+    """Answer a request of the shell, and end this process; on failure nothing is offered."""
     from trajkit.cli.main import cli
 
     for each in (_Bash, _Zsh, _Fish):  # instead of click's own
@@ -41,7 +41,7 @@ _click_offers = click.Parameter.shell_complete
 
 
 def _of_parameter(self: click.Parameter, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-    """What we know of a value, else what click knows; files where neither has anything that fits."""
+    """Our completions of a value, else those of click; files if neither has any that match."""
     from trajkit.cli.offered import may_be_path, offered
 
     values = offered(ctx, self)
@@ -59,7 +59,7 @@ class _Named(ShellComplete):
     """Keeps the name of an option before its value, as these shells replace the whole word."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
-        """What fits."""
+        """The matches."""
         name, equals, _ = incomplete.partition("=")
         found = super().get_completions(args, incomplete)
         if equals and name.startswith("--"):
@@ -78,7 +78,7 @@ class _Bash(BashComplete):
         return (words, "") if not words or line[-1:].isspace() else (words[:-1], words[-1])
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
-        """What fits, without what bash takes for earlier words."""
+        """The matches, without what bash takes for earlier words."""
         found = super().get_completions(args, incomplete)
         breaks = set(":=") & set(os.environ.get(_BREAKS, ""))
         cut = max((incomplete.rfind(each) for each in breaks), default=-1) + 1

@@ -1,4 +1,4 @@
-"""Copy a TensorZero database into a folder that needs none, and prove the copy."""
+"""Copy a TensorZero database into a folder, and verify the copy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Url = Annotated[str | None, Option(metavar="URL")]
 
 @dataclass(frozen=True)
 class Archived(Result):
-    """What a run brought into an archive."""
+    """What a run added to an archive."""
 
     path: Path
     """The archive."""
@@ -37,7 +37,7 @@ class Archived(Result):
     n_new: Mapping[str, int]
     """Rows by table that were not in the archive before."""
     was_interrupted: bool
-    """Whether it went on where a run that was killed had stopped."""
+    """Whether it resumed a run that had stopped early."""
 
     def to_json(self) -> dict[str, Any]:
         """The archive, and its rows by table."""
@@ -78,12 +78,12 @@ class Verified(Result):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every day is."""
+        """Whether every day is complete."""
         return all(day.is_complete for day in self.days)
 
     @property
     def exit_code(self) -> int:
-        """1 where a row is missing or differs."""
+        """1 if a row is missing or differs."""
         return 0 if self.is_complete else TrajkitError.exit_code
 
     def to_json(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Verified(Result):
         if len(wrong) > _MOST_DAYS:
             yield f"… and {plural(len(wrong) - _MOST_DAYS, 'day')} more (--json lists all)"
         if wrong:
-            yield f"{self.path} is not complete: `trajkit archive -o {self.path}` brings what is missing"
+            yield f"{self.path} is not complete: `trajkit archive -o {self.path}` fetches what is missing"
         else:
             n_newer = sum(day.n_newer for day in self.days)
             newer = f" but {plural(n_newer, 'row')} that came later" if n_newer else ""
@@ -144,15 +144,15 @@ def archive(
     Args:
         source: The database's URL with user and password.
         output: The archive's folder, or its address.
-        moved: The database is the archive's, at another address.
+        moved: The database is the archived one, at another address.
         max_threads: Maximum server threads per query; two queries run at a time.
-        max_server_memory: Most memory of the server for a query, such as 2GB; two queries run at a time.
-        ca_cert: Trust the certificates that these (PEM) have signed.
+        max_server_memory: Maximum server memory per query, such as 2GB; two queries run at a time.
+        ca_cert: CA certificates (PEM) to trust.
 
     Raises:
         RequestError: No folder is named, or nothing names a database.
         ServiceError: The database cannot be reached.
-        StoreError: The folder is something else, or damaged.
+        StoreError: The folder is not an archive, or is damaged.
 
     Example:
         trajkit archive -o archive
@@ -166,7 +166,7 @@ def archive(
     with contextlib.closing(_connect(source, limits)) as origin, Meter() as meter:
         archived = bring(origin, path, is_moved=moved, on_progress=meter.show)
     if archived.was_interrupted:
-        talk("an earlier run had not finished: this one went on from there")
+        talk("an earlier run had not finished: this one resumed it")
     return Archived(path, *archived)
 
 
@@ -183,26 +183,26 @@ def archive_verify(
 
     Every file is read and compared with its checksum. Then the rows of each table are counted per day, and
     their contents are added up, on both sides. Rows that came after the archive's last run are counted and
-    are no fault; neither are rows that the database has lost since. Exit code 1 when a row is missing or
+    are not a fault; nor are rows that the database has lost since. Exit code 1 when a row is missing or
     differs.
 
     Args:
         folder: The archive, or its address.
         source: The database's URL with user and password.
-        moved: The database is the archive's, at another address.
+        moved: The database is the archived one, at another address.
         max_threads: Maximum server threads per query; two queries run at a time.
-        max_server_memory: Most memory of the server for a query, such as 2GB; two queries run at a time.
-        ca_cert: Trust the certificates that these (PEM) have signed.
+        max_server_memory: Maximum server memory per query, such as 2GB; two queries run at a time.
+        ca_cert: CA certificates (PEM) to trust.
 
     Raises:
         ServiceError: The database cannot be reached.
-        StoreError: The folder is no archive, or a file differs from its checksum.
+        StoreError: The folder is not an archive, or a file differs from its checksum.
     """
     from trajkit.sources.tensorzero.archive.manifest import read_manifest
     from trajkit.sources.tensorzero.archive.verify import verify
 
     path = place_of(folder)
-    read_manifest(path)  # a folder that is none needs no database to say so
+    read_manifest(path)  # a folder that is not an archive fails without a database
     limits = access(max_threads, max_server_memory, ca_cert)
     with contextlib.closing(_connect(source, limits)) as origin, Meter() as meter:
         return Verified(path, *verify(origin, path, is_moved=moved, on_progress=meter.show))

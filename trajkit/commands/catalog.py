@@ -30,7 +30,7 @@ class Group(click.Group):
 
 @functools.cache
 def load(name: str) -> click.Command | None:
-    """Import a command, as a group where it has parts; None when there is none of that name."""
+    """Import a command, as a group if it has parts; None if there is no such command."""
     if name not in COMMANDS:
         return None
     module = importlib.import_module(f"trajkit.commands.{_function(name)}")
@@ -54,7 +54,7 @@ def load(name: str) -> click.Command | None:
 
 
 def _unless_part(whole: Callable[..., Any] | None) -> Callable[..., Any]:
-    """The callback of a group that is itself a command: nothing is done where a part of it is called."""
+    """The callback of a group that is itself a command: it does nothing if a part of it is called."""
 
     def call(**given: Any) -> Any:
         is_whole = click.get_current_context().invoked_subcommand is None

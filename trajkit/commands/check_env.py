@@ -31,7 +31,7 @@ class Checks(list[Check], Result):
 
     @property
     def exit_code(self) -> int:
-        """1 where a check failed."""
+        """1 if a check failed."""
         return int(any(one.status == Status.FAILED for one in self))
 
     def to_json(self) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def check_env(
     """Check that an environment keeps its promises: babyai, my_pkg.env:MyEnv, or gym:Maze-v0.
 
     It plays episodes of random actions: the same seed must give the same world, also in a fresh process and
-    beside other episodes; episodes must end; nothing may reach stdout; and so on. A failed check makes the
-    exit code 1.
+    beside other episodes; episodes must end; nothing may reach stdout; and so on. The exit code is 1 if a
+    check fails.
 
     Args:
         env_id: The environment.
@@ -95,7 +95,7 @@ def check_env(
         task: A task, or a game. May be repeated. Default: all.
         seeds: Seeds to play, A to B-1, or 1,5,9.
         steps: An episode that has not ended after N steps counts as endless.
-        timeout: Longest time of one check.
+        timeout: Time limit of one check, in seconds.
 
     Raises:
         RequestError: There is no such environment, task or setting.

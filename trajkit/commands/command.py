@@ -1,7 +1,7 @@
 """Make a click command of a function: its signature and its docstring are the whole declaration.
 
 Positional parameters become arguments, keyword-only ones options. The summary of the docstring is the short
-help, what follows it the long help, `Args:` the help of the options and `Example:` what may be typed. The
+help, the text after it the long help, `Args:` the help of the options and `Example:` the examples. The
 command prints what the function returns: as text, or as JSON with `--json`.
 """
 
@@ -70,7 +70,7 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
     parameters.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."))
 
     def call(as_json: bool, **given: Any) -> int:
-        # what may be repeated and was not typed has the default of the function
+        # a repeatable option that was not typed has the default of the function
         given = {name: value for name, value in given.items() if value not in ((), {})}
         try:
             with console.rows_as_json(as_json):
@@ -85,7 +85,7 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
         return result.exit_code
 
     parts = told.text.split("\n\n")
-    # a part that is set in, such as a table, keeps its lines
+    # an indented part, such as a table, keeps its lines
     paragraphs = [f"\b\n{textwrap.dedent(each)}" if each.startswith(" ") else each for each in parts]
     paragraphs.insert(0, told.summary)
     text = "\n\n".join((*paragraphs, f"\b\n{told.example}") if told.example else paragraphs).rstrip()
@@ -110,10 +110,10 @@ def _print(result: Result, *, as_json: bool) -> None:
 
 
 class _Command(click.Command):
-    """Joins an option that is `of` another to the one that was typed before it."""
+    """Assigns an option that is `of` another to the value typed before it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; the function gets a mapping of the values of the other to what is of each."""
+        """Read the arguments; map each value of the other to the options that belong to it."""
         typed = list(args)
         left = super().parse_args(ctx, args)
         of = {str(each.name): each.of for each in self.params if isinstance(each, _Option) and each.of}
@@ -146,7 +146,7 @@ def _joined(owner: str, parts: list[str], given: list[tuple[str, str, Any]]) -> 
     for name, text, value in given:
         if name == owner and text in joined:
             flags = " and ".join(f"--{part}" for part in parts)
-            raise RequestError(f"--{name} {text} is there twice", hint=f"give its {flags} after one of them")
+            raise RequestError(f"--{name} {text} is given twice", hint=f"give its {flags} after one of them")
         if name == owner:
             joined[text] = {}
         elif not joined:
@@ -173,11 +173,11 @@ def _parameters(function: Callable[..., Any], told: dict[str, str]) -> Iterator[
         else:
             yield _argument(parameter, hints[parameter.name])
             if (listing := _kind(hints[parameter.name]).option.listing) is not None:
-                yield _list_flag(listing, f"List the {parameter.name}s that come with trajkit, and end.")
+                yield _list_flag(listing, f"List the {parameter.name}s that come with trajkit, and exit.")
 
 
 def _list_flag(listing: Callable[[], str], text: str) -> click.Option:
-    """The flag that prints what an argument may be, and ends."""
+    """The flag that lists the values of an argument, and exits."""
 
     def show(context: click.Context, parameter: click.Parameter, is_on: bool) -> None:
         if is_on and not context.resilient_parsing:
@@ -206,7 +206,7 @@ def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
 
 
 def _callback(kind: _Kind, *, reads: bool) -> Callable[[click.Context, click.Parameter, Any], Any] | None:
-    """What click calls with a value: refuses an address where only a local path can be, then reads it."""
+    """A callback of click that refuses an address for a local path, then reads the value."""
     if kind.option.takes_address or not kind.is_path:
         return _reading(kind) if reads else None
 
@@ -271,10 +271,10 @@ def _reading(kind: _Kind) -> Callable[[click.Context, click.Parameter, Any], Any
 
 
 def _mapping(parameter: click.Parameter, texts: list[str], option: Option) -> dict[str, Any]:
-    """The values by name of an option that takes NAME=VALUE, or what `pair` makes a pair of, many times.
+    """The values by name of a repeated option that takes NAME=VALUE, or a text that `pair` splits.
 
     Raises:
-        RequestError: A text has no `=`, or a name is there twice.
+        RequestError: A text has no `=`, or a name is given twice.
     """
     flag = max(parameter.opts, key=len)
     values: dict[str, Any] = {}
@@ -289,7 +289,7 @@ def _mapping(parameter: click.Parameter, texts: list[str], option: Option) -> di
 
 
 _PLAIN = (Path, str, bool, int, float)
-"""Types of which the first of a union decides how it is typed."""
+"""In a union, the first of these types decides how the option is typed."""
 
 
 class _Kind(NamedTuple):
@@ -306,9 +306,9 @@ class _Kind(NamedTuple):
 
 
 def _kind(hint: Any) -> _Kind:
-    """What click must know of a type."""
+    """What click must know about a type."""
     is_path = False
-    said: dict[str, Any] = {}  # fields of the options around the type, of which an outer one wins
+    said: dict[str, Any] = {}  # fields of the options around the type; the outer one wins
     while True:
         if get_origin(hint) is Annotated:
             hint, *marks = get_args(hint)

@@ -1,4 +1,4 @@
-"""Print the script that lets a shell complete what is typed."""
+"""Print a completion script for a shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trajkit._core.output.result import Result
 
 PROGRAM = "trajkit"
 ASKED = "_TRAJKIT_COMPLETE"
-"""The variable in which a shell asks: what click itself looks for."""
+"""The variable by which a shell requests completions; click reads it."""
 
 _BASH = """\
 %(complete_func)s() {
@@ -32,7 +32,7 @@ _BASH = """\
 }
 complete -o nosort -F %(complete_func)s %(prog_name)s
 """
-"""click's own script hands over words that bash cut at every colon and equals sign."""
+"""click's own script passes words that bash splits at every colon and equals sign."""
 
 _TEMPLATES = {"bash": _BASH, "zsh": ZshComplete.source_template, "fish": FishComplete.source_template}
 
@@ -57,8 +57,8 @@ class Script(Result):
 def completion(shell: Literal["bash", "zsh", "fish"]) -> Script:
     """Print a completion script for SHELL: commands, options, and known values.
 
-    Those are the stores and jobs of the folder, samples, environments and their tasks, functions, variants
-    and metrics of the gateway's configuration, formats, recipes.
+    Values are the stores and jobs of the folder, samples, environments and their tasks, functions, variants
+    and metrics of the gateway's configuration, formats, and recipes.
 
         bash: trajkit completion bash > ~/.local/share/bash-completion/completions/trajkit
         zsh:  trajkit completion zsh > ~/.zfunc/_trajkit, with fpath+=~/.zfunc before compinit in ~/.zshrc

@@ -47,9 +47,9 @@ def convert(
     conversation with all its answers. Steps that are not learned, and content that the format cannot carry,
     are counted on stderr.
 
-        openai-sft             OpenAI's fine-tuning, and services that took its format over
+        openai-sft             OpenAI's fine-tuning, and services that use its format
         together               Together's fine-tuning
-        fireworks              Fireworks' fine-tuning: a weight for the row, whatever number it is
+        fireworks              Fireworks' fine-tuning: a weight for the row, which may be any number
         vertex                 tuning Gemini on Google's Vertex AI
         trl-messages           TRL's SFTTrainer with assistant_only_loss=True
         trl-prompt-completion  TRL's SFTTrainer: the completion is learned
@@ -59,38 +59,37 @@ def convert(
         openai-dpo             preferences, from pairs, for OpenAI, Together and Fireworks
         trl-preference         preferences, from pairs, for TRL's DPOTrainer and RewardTrainer
         trl-kto                good and bad answers, from a store or pairs, for TRL's KTOTrainer
-        trl-grpo               starts of episodes, which TRL's GRPOTrainer plays anew: see docs/experience.md
+        trl-grpo               starts of episodes, for TRL's GRPOTrainer to play: see docs/experience.md
         transitions            a table of steps: prompt, action, reward, done
         tinker verl prime-rl   sampled tokens with log-probabilities and advantages: see docs/experience.md
-        atif adp sts           episodes whole, for other tools: see docs/formats.md
+        atif adp sts           whole episodes, for other tools: see docs/formats.md
         openai-chat hf-messages
 
-    Rows are JSON lines, or Parquet where the name of the file ends in .parquet. Beside them,
-    NAME.provenance.parquet says which step each row learns, with its weight, and why any other step is in no
-    row.
+    Rows are JSON lines, or Parquet if the file name ends in .parquet. Beside them, NAME.provenance.parquet
+    lists the step that each row teaches, with its weight, and why any other step is in no row.
 
     Args:
-        store: A store, or a folder of pairs. Default: the last store that was written here.
+        store: A store, or a folder of pairs. Default: the last store written here.
         to: The format: a name from the list, or module:NAME.
         output: The file or folder to write.
-        unit: A row is a step, or a conversation as far as it only grows. Default: step; a conversation where
+        unit: A row is a step, or a conversation as long as it only grows. Default: step; a conversation if
             the format learns every answer of a row.
-        as_: How rows are stored. Default: as the name of the file ends, else jsonl.
-        thoughts: Keep thoughts where the format has a place, leave them out, or write <think> text. Default:
-            keep.
-        max_length: Most tokens of a row.
-        overlong: Fail at longer rows, drop them, or trim-history: remove the oldest turns. Default: error.
+        as_: How rows are stored. Default: by the file extension, else jsonl.
+        thoughts: Keep thoughts if the format has a field for them, leave them out, or write <think> text.
+            Default: keep.
+        max_length: Maximum tokens per row.
+        overlong: Fail on longer rows, drop them, or trim-history: remove the oldest turns. Default: error.
         tokenizer: The tokenizer that counts: a folder or Hub id, tiktoken:o200k_base, or estimate.
         good: For trl-kto: the episodes whose answers are good. Default: by their outcome.
         tools: Declare tools that rows call and do not declare: from a JSON file, or as their calls use them.
         model: For sharegpt and axolotl: the model in train.yaml.
-        where: Only the episodes for which this is true, in the words of `select`.
+        where: Only the episodes for which this is true, as in `select`.
         include_eval: Include evaluation episodes; evaluating on them is then void.
-        strict: Fail when the format cannot carry all that a step says.
+        strict: Fail if the format cannot carry everything in a step.
         skip_bad: Leave out rows that would be refused, instead of failing.
 
     Raises:
-        RequestError: There is no such format, or an option does not go with it.
+        RequestError: There is no such format, or an option does not apply to it.
         DataError: A row would be refused.
         NothingMatched: There is nothing to learn.
 
@@ -98,7 +97,7 @@ def convert(
         trajkit convert --to openai-sft -o train.jsonl
     """
     if str(output) == "-":
-        raise RequestError("-o is a file: it exists only when every row has been checked")
+        raise RequestError("-o must be a file: it is written only when every row has been checked")
     given = {
         "unit": unit,
         "kind": as_,
@@ -139,9 +138,9 @@ def _made(
         path = store_path(store)
         if (place_of(path) / MANIFEST_NAME).is_file():
             if where:
-                raise RequestError("--where chooses episodes; of pairs all are written")
+                raise RequestError("--where selects episodes; pairs are always all written")
             if engine is not None:
-                raise RequestError("pairs are converted in one piece: leave --on out")
+                raise RequestError("pairs are not converted in shards: leave --on out")
             pairs = open_pairs(path)
             digest = pairs.manifest.digest
             return convert_pairs(pairs, goal, to=to, source=pairs.path, digest=digest, **options)

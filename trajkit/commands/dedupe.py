@@ -25,13 +25,13 @@ def dedupe(
 ) -> Made:
     """Leave out duplicate steps and episodes.
 
-    A step that repeats another stays as context and is not learned. An episode leaves when it repeats
-    another, or when none of its steps is learned any more. The first by id stays. White space at the ends of
-    texts, the amount of white space inside them, and ids of tool calls do not count.
-    OUTPUT.duplicates.parquet lists every dropped row with its group.
+    A step that repeats another stays as context and is not learned. An episode is dropped if it repeats
+    another, or if none of its steps is learned any more. The first by id is kept. White space at the ends of
+    texts, the amount of white space inside them, and ids of tool calls are ignored. OUTPUT.duplicates.parquet
+    lists every dropped row with its group.
 
     Args:
-        store: The store. Default: the last store that was written here.
+        store: The store. Default: the last store written here.
         exact: Compare steps by prompt and answer.
         episodes: Compare episodes by their actions from the same start.
         near: Compare steps with the same action by the similarity of their prompts, such as 0.9.

@@ -33,8 +33,8 @@ class Compared(Result):
 def diff(a: StoreLike, b: StoreLike) -> Compared:
     """Compare the content of two stores: episodes that one lacks, episodes and columns that changed, and why.
 
-    Episodes are compared by their ids. Parts, paths and times of writing do not count. Where B was made of A,
-    its history says why an episode left.
+    Episodes are compared by their ids. Parts, paths and times of writing are ignored. If B was made from A,
+    its history shows why an episode was dropped.
 
     Args:
         a: The first store, usually the older one.

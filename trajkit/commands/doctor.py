@@ -1,6 +1,6 @@
-"""Look at what is installed, configured and reachable, and say what to do about the rest.
+"""Check what is installed, configured and reachable, and how to fix the rest.
 
-The addresses are asked side by side, and none for longer than it may take.
+The addresses are checked in parallel, with one time limit for all.
 """
 
 from __future__ import annotations
@@ -23,29 +23,28 @@ from trajkit.commands.checkup.setting import settings, source_folder
 from trajkit.errors import TrajkitError
 
 Look = Callable[[], Iterable[Check]]
-"""Looks at something, and says how it is."""
+"""Checks something, and returns the results."""
 
 _Asked = tuple[str, threading.Thread, list[Check]]
-"""An address that is being asked: its name, the thread, and what that finds."""
+"""An address that is being checked: its name, the thread, and its results."""
 
 _LONGEST_S = 15.0
-"""What may wait for the network has this long, all together."""
+"""Time limit of all checks that wait for the network together."""
 
 
 def doctor(*, online: bool = False) -> Checkup:
-    """Say what is installed, configured and reachable here, and what to do about the rest.
+    """Report what is installed, configured and reachable here, and how to fix the rest.
 
-    It looks at the machine, at each extra of trajkit, at trajkit.toml and the variables that are set, asks
-    the databases and the gateway that they name, and goes through the stores and runs of the folder. Nothing
-    is changed.
+    It checks the machine, each extra of trajkit, trajkit.toml and the variables that are set, the databases
+    and the gateway that they name, and the stores and runs of the folder. Nothing is changed.
 
-    Ends with 1 when something that is configured does not work. What is optional and not there is a note.
+    The exit code is 1 if something that is configured does not work. A missing optional part is a note.
     Values of variables, and passwords in addresses, are never shown.
 
     Args:
         online: Also ask the Hugging Face Hub whose token this is.
     """
-    asked = [_ask(name, look) for name, look in _addresses(online)]  # they wait while the rest is looked at
+    asked = [_ask(name, look) for name, look in _addresses(online)]  # they wait while the rest is checked
     looked = [Section(name=look.__name__, checks=_looked(look.__name__, look)) for look in _HERE]
     folder = chain.from_iterable(_looked(name, look) for name, look in _FOLDER)
     sections = (
@@ -88,15 +87,15 @@ def _one(look: Callable[[], Check | None]) -> Iterator[Check]:
 
 
 def _looked(name: str, look: Look) -> tuple[Check, ...]:
-    """What a look found. One that fails is told like anything else that does not work."""
+    """The results of a check. A check that raises is reported as broken."""
     found: list[Check] = []
     try:
         found.extend(look())
     except Exception as error:  # noqa: BLE001 -- a package that cannot be imported is what a doctor is for
-        # its text may hold an address with a password; of what cannot be imported it holds a name
+        # its text may hold an address with a password; that of an ImportError holds a name
         is_ours = isinstance(error, ImportError | TrajkitError)
         said = f"{error}" if is_ours else type(error).__name__
-        found.append(broken(name, f"cannot be looked at: {said}", "pip install -U trajkit"))
+        found.append(broken(name, f"cannot be checked: {said}", "pip install -U trajkit"))
     return tuple(found)
 
 
@@ -108,12 +107,12 @@ def _ask(name: str, look: Look) -> _Asked:
 
 
 def _answers(asked: Iterable[_Asked]) -> Iterator[Check]:
-    """What was found, in the order of asking; who has not answered in time is told so."""
+    """The results in order; an address that did not answer in time is reported as broken."""
     deadline = time.monotonic() + _LONGEST_S
     for name, thread, found in asked:
         thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
             said = f"no answer within {_LONGEST_S:g} s"
-            yield broken(name, said, "is the address right, and the network up?")
+            yield broken(name, said, "check the address and the network")
         else:
             yield from found

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def down(*, delete_data: bool = False) -> Down:
-    """Stop the local services. Their data stay, unless --delete-data.
+    """Stop the local services. Their data is kept, unless --delete-data.
 
-    A process is signalled only when its id and its start are those that `up` wrote down.
+    A process is signalled only if its id and start time are those that `up` recorded.
 
     Args:
-        delete_data: Delete the database too. There is no way back.
+        delete_data: Also delete the database. This cannot be undone.
 
     Raises:
         StackError: The state file cannot be read, or does not name a database that runs on the data.
@@ -25,5 +25,5 @@ def down(*, delete_data: bool = False) -> Down:
 
     stopped = stop_stack(with_data=delete_data)
     if not stopped.services:
-        talk("nothing was up in this folder")
+        talk("nothing was running in this folder")
     return stopped

@@ -33,7 +33,7 @@ class Local(PairOptions, ValidationOptions, PreferenceOptions, TrainingOptions, 
     loss_type: Annotated[Many, Option(is_repeated=True, metavar="NAME")]
     """The loss: sigmoid, ipo, hinge, robust, apo_zero …; several make a weighted sum."""
     label_smoothing: float | None
-    """Share of pairs that are the wrong way round, for robust and exo_pair."""
+    """Share of pairs with swapped labels, for robust and exo_pair."""
 
 
 @flattened(DpoRecipe, LoraRecipe)
@@ -42,17 +42,17 @@ def dpo_local(
 ) -> TuneJob:
     """Tune a model on this machine: the better answer of each pair becomes more probable than the worse one.
 
-    The pairs are those of `trajkit pairs`. Both answers are measured against the model that the training
-    starts from. The prompt is not learned, the end of an answer is, and nothing is cut off or dropped. The
-    plan comes first. Ctrl-C stops the waiting, not the training, which runs in its own process. With --set
-    a recipe also has loss_weights=[1,0.2], ld_alpha=0.5 and use_weighting=true.
+    The pairs are those of `trajkit pairs`. Both answers are scored relative to the initial model. The
+    prompt is not learned, the end of an answer is, and nothing is cut off or dropped. The plan is printed
+    first. Ctrl-C stops the waiting, not the training, which runs in its own process. With --set a recipe also
+    has loss_weights=[1,0.2], ld_alpha=0.5 and use_weighting=true.
 
     Args:
         model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`. Default:
             that of --config.
 
     Raises:
-        RequestError: A value cannot be, or there are no pairs.
+        RequestError: A value is invalid, or there are no pairs.
         DataError: The sides leak, or a pair is too long.
 
     Example:
@@ -66,16 +66,16 @@ class OpenAI(PairOptions, ValidationOptions, OpenAIOptions, TrainingOptions, tot
     """Options of `dpo_openai`."""
 
     beta: Annotated[str | float | None, Option(metavar="X|auto")]
-    """The higher it is, the nearer the model stays to the one that it starts from. Default: auto."""
+    """The higher, the closer the model stays to the one it starts from. Default: auto."""
 
 
 @flattened()
 def dpo_openai(**options: Unpack[OpenAI]) -> TuneJob:
     """Tune a model on pairs at OpenAI, or at another service with its fine-tuning API.
 
-    The pairs are those of `trajkit pairs`; of a pair with several turns the first answers that differ are
-    learned. The plan comes first, and nothing is sent before you agree. Keys, addresses and jobs are as with
-    `trajkit sft openai`.
+    The pairs are those of `trajkit pairs`; of a pair with several turns, the first answers that differ are
+    learned. The plan is printed first, and nothing is sent before you agree. Keys, addresses and jobs work as
+    in `trajkit sft openai`.
 
     Raises:
         RequestError: The job costs money and was not confirmed, or a value is invalid.
@@ -89,16 +89,15 @@ class Together(PairOptions, ValidationOptions, HostedOptions, TogetherRecipe, Tr
     """Options of `dpo_together`."""
 
     dpo_beta: float | None
-    """The higher it is, the nearer the model stays to the one that it starts from. Default: the service's
-    own."""
+    """The higher, the closer the model stays to the one it starts from. Default: the service's own."""
 
 
 @flattened()
 def dpo_together(**options: Unpack[Together]) -> TuneJob:
-    """Tune a model on pairs at Together: the better answer wins.
+    """Tune a model on pairs at Together.
 
-    The pairs are those of `trajkit pairs`; of a pair with several turns the first answers that differ are
-    learned. The plan comes first, and nothing is sent before you agree. Keys and jobs are as with
+    The pairs are those of `trajkit pairs`; of a pair with several turns, the first answers that differ are
+    learned. The plan is printed first, and nothing is sent before you agree. Keys and jobs work as in
     `trajkit sft together`.
 
     Raises:
@@ -113,17 +112,16 @@ class Fireworks(PairOptions, FireworksOptions, TrainingOptions, total=False):
     """Options of `dpo_fireworks`."""
 
     beta: float | None
-    """The higher it is, the nearer the model stays to the one that it starts from. Default: the service's
-    own."""
+    """The higher, the closer the model stays to the one it starts from. Default: the service's own."""
 
 
 @flattened()
 def dpo_fireworks(**options: Unpack[Fireworks]) -> TuneJob:
-    """Tune a model on pairs at Fireworks: the better answer wins.
+    """Tune a model on pairs at Fireworks.
 
-    The pairs are those of `trajkit pairs`, all of them: Fireworks measures no pairs on the way. Of a pair
-    with several turns the first answers that differ are learned. The plan comes first, and nothing is sent
-    before you agree. Keys and jobs are as with `trajkit sft fireworks`.
+    The pairs are those of `trajkit pairs`, all of them: Fireworks does not validate on pairs. Of a pair with
+    several turns, the first answers that differ are learned. The plan is printed first, and nothing is sent
+    before you agree. Keys and jobs work as in `trajkit sft fireworks`.
 
     Raises:
         RequestError: The job costs money and was not confirmed, or a value is invalid.

@@ -1,4 +1,4 @@
-"""Play variants on the same held-out worlds or prompts, and say how they differ."""
+"""Play variants on the same held-out worlds or prompts, and report how they differ."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ if TYPE_CHECKING:
 GATEWAY, PROCESS, IN_VLLM = "gateway", "process", "vllm"
 _LENGTH = "n_steps"
 _MOSTLY = 0.5
-"""Share of answers that named no action from which on that is said."""
+"""Share of answers without an action from which a note is printed."""
 
 
 @dataclass(frozen=True, repr=False)
 class Evaluated(Result):
-    """How variants did on held-out worlds; after a dry run only what it would take."""
+    """Results of variants on held-out worlds; after a dry run only the plan."""
 
     evaluation: Evaluation
     """What was compared, and how far the worlds were held out."""
     rollout: Rollout
     """What was played."""
     report: Report | None = None
-    """How the variants did, and how they differ; None after a dry run, or where nothing was played."""
+    """Results of the variants, and their differences; None after a dry run, or if nothing was played."""
 
     @property
     def leaks(self) -> tuple[str, ...]:
-        """What was not held out, where that was allowed."""
+        """What was not held out, if that was allowed."""
         return tuple(map(str, self.evaluation.exposure.overlaps))
 
     @property
     def unsure(self) -> tuple[str, ...]:
-        """What is unknown of the models behind the variants."""
+        """What is unknown about the models behind the variants."""
         return tuple(map(str, self.evaluation.exposure.unsure))
 
     @property
     def other_prompts(self) -> tuple[str, ...]:
-        """Which models are given other prompts than they learned."""
+        """Models that get other prompts than those they learned."""
         return self.evaluation.other_prompts
 
     @property
@@ -178,34 +178,34 @@ def evaluate(
     """Compare variants on held-out seeds of an environment, or on held-out prompts of a store.
 
     Variants are those of a function, played through the gateway as `trajkit rollout` finds it. Or they are
-    models of this machine, played in this process without a gateway: NAME=MODEL, where MODEL is a job, the
-    folder of a model or of an adapter, the id of a model, or sample:tiny-base. In process a variant that
-    names no model is one that `trajkit register` added, and its model is found by its name. Prompts are those
-    of the configuration (--config, else that of trajkit.toml, else the local stack's): of the variant itself,
-    else those of --template-variant, else those that the tuned models learned. Without a configuration a
-    model gets trajkit's own prompt. With --through vllm the same models play in a vLLM of your environment,
-    which is started for it, or runs at --model-url.
+    local models, played in this process without a gateway: NAME=MODEL, where MODEL is a job, the folder of a
+    model or of an adapter, the id of a model, or sample:tiny-base. In process, a variant that names no model
+    is one that `trajkit register` added, and its model is found by name. Prompts are those of the
+    configuration (--config, else that of trajkit.toml, else the local stack's): of the variant itself, else
+    those of --template-variant, else those that the tuned models learned. Without a configuration a model
+    gets trajkit's own prompt. With --through vllm the same models run in a vLLM of your environment, which is
+    started for this or runs at --model-url.
 
-    With --policy an agent of your own plays, once with each model, so that the models are measured with the
-    prompts of your code. The calls of turn.chat that name no model are answered by models of this machine,
-    NAME=MODEL as above; with --model-url by the models of those names at an OpenAI-compatible server.
+    With --policy your own agent plays, once with each model, so that the models are measured with the prompts
+    of your code. The calls of turn.chat that name no model are answered by local models, NAME=MODEL as above;
+    with --model-url by the models of those names at an OpenAI-compatible server.
 
     All variants play the same tasks and seeds. Seeds that a compared model has learned, or was chosen by, are
     refused: what it learned is known for the jobs under --runs and for registered models.
 
-    With --prompts no environment is needed: models answer the prompts of logged steps, and a function of
-    your own scores each answer, a check or a judge. Models are NAME=MODEL as above, of this machine or at
-    --model-url; the scorer is called with the messages of the prompt, the answer (a message) and the logged
-    step, and returns True or False, a number, or None where it has no score:
+    With --prompts no environment is needed: models answer the prompts of logged steps, and a function of your
+    own scores each answer, a check or a judge. Models are NAME=MODEL as above, local or at --model-url; the
+    scorer is called with the messages of the prompt, the answer (a message) and the logged step, and returns
+    True or False, a number, or None if it has no score:
 
         def is_brief(prompt, answer, step):
             return len(answer.text) < 200
 
     Prompts of episodes that a compared model has learned, or that read the same, are refused. Intervals are
-    over prompts; with --by over groups of them, such as customers. Answers are greedy unless --decoding says
-    otherwise, and --policy-set max_tokens=300 is a field of each request.
+    over prompts; with --by over groups of them, such as customers. Answers are greedy by default
+    (--decoding), and --policy-set max_tokens=300 sets a field of each request.
 
-    Every inference and feedback is marked as evaluation, so that exports leave it out. What is finished is
+    Every inference and feedback is marked as evaluation, so that exports leave it out. Finished episodes are
     kept: the same command again plays only what is missing, after Ctrl-C, a crash, a limit or a dead server.
     The exit codes are those of `trajkit rollout`.
 
@@ -217,19 +217,19 @@ def evaluate(
         scorer: With --prompts: the function that scores an answer, my.py:fn or my_pkg.module:fn.
         steps: With --prompts: answer the last prompt of each episode, or all.
         by: With --prompts: columns or tags.NAME whose prompts belong together. Default: the episode.
-        decoding: How answers are drawn, the same for all: greedy, temperature=1, temperature=0.7,top_p=0.9,
-            or config, as the variant says itself. Repeated, each gives a comparison. Default: config; greedy
-            with --prompts.
-        through: The gateway, this process, or a vLLM. Default: process where a model is named.
+        decoding: How answers are sampled, the same for all: greedy, temperature=1, temperature=0.7,top_p=0.9,
+            or config, as the variant is configured. If repeated, each gives a comparison. Default: config;
+            greedy with --prompts.
+        through: The gateway, this process, or a vLLM. Default: process if a model is named.
         model: In process: the model of every variant that names none.
-        policy: An agent of your own that plays with each of the models, such as my_pkg.agent:MyAgent.
+        policy: Your own agent, which plays with each of the models, such as my_pkg.agent:MyAgent.
         model_url: With --policy or --prompts: the OpenAI-compatible server of the models. Default: this
-            process. With --through vllm: the vLLM that runs. Default: one is started.
+            process. With --through vllm: a running vLLM. Default: one is started.
         template_variant: In process: the prompts of this variant, for models that are not variants.
         allow_leak: Also play worlds that a model has learned; the result names them.
 
     Raises:
-        RequestError: A model has learned these worlds, or something cannot be played as asked.
+        RequestError: A model has learned these worlds, or something cannot be played as requested.
         ServiceError: The gateway, its database or the model is down.
 
     Example:
@@ -275,7 +275,7 @@ def evaluate(
         raise RequestError("--scorer, --steps and --by are for logged prompts", hint="--prompts STORE")
     if env_id is None or seeds is None:
         raise RequestError(
-            "say what is played: an environment and --seeds, or --prompts STORE and --scorer my.py:fn"
+            "nothing to play is given: an environment and --seeds, or --prompts STORE and --scorer my.py:fn"
         )
     from trajkit.evaluation.evaluation import evaluation
 
@@ -291,7 +291,7 @@ def evaluate(
         )
     if policy is not None and through == IN_VLLM:
         raise RequestError(
-            "an agent asks its models at --model-url", hint="`trajkit serve --engine vllm` prints the address"
+            "an agent calls models at --model-url", hint="`trajkit serve --engine vllm` prints the address"
         )
     if policy is not None:
         others = {
@@ -338,7 +338,7 @@ def _of_agent(
 
     if ":" not in policy:
         raise RequestError(
-            f"--policy {policy} is no agent of your own",
+            f"--policy {policy} is not an agent of your own",
             hint="--policy my_pkg.agent:MyAgent, or leave it out",
         )
     for option, value in {"--config": fields.get("config_file"), **others}.items():
@@ -362,7 +362,7 @@ def _of_models(
     runs_folder: Path,
     template_variant: str | None,
 ) -> tuple[Session, Behind]:
-    """Models of this machine, with the prompts of a configuration or with trajkit's own."""
+    """Local models, with the prompts of a configuration or with trajkit's own."""
     from trajkit.commands.comparison.local_contenders import cast_of
     from trajkit.commands.play.stage import find_stage
 
@@ -391,7 +391,7 @@ def _of_gateway(
     named = next((one for one in contenders if one.model is not None), None)
     if named is not None and others["--model"] is None:
         raise RequestError(
-            f"{named.name}={named.model} names a model, and the gateway plays what its configuration says",
+            f"{named.name}={named.model} names a model, but the gateway plays its configured models",
             hint="--through process, or the names of variants alone",
         )
     for option, value in {**others, "--policy-set": fields.get("policy_settings")}.items():
@@ -418,7 +418,7 @@ def _actions(fields: Mapping[str, Any]) -> Actions:
 
 
 def _tell(found: Evaluation) -> None:
-    """Say what a reader of the result must know of the worlds and the prompts."""
+    """Print what a reader of the result must know about the worlds and the prompts."""
     for overlap in found.exposure.overlaps:
         talk(f"not held out (--allow-leak): {overlap}")
     for unsure in found.exposure.unsure:
@@ -429,7 +429,7 @@ def _tell(found: Evaluation) -> None:
         plan = found.session.plan
         talk(
             f"seeds {plan.seeds} are not all reserved: "
-            f"`trajkit reserve {plan.env_id} --seeds {plan.seeds}` keeps trainings off them"
+            f"`trajkit reserve {plan.env_id} --seeds {plan.seeds}` keeps them out of training"
         )
 
 
@@ -453,7 +453,7 @@ def _played(found: Evaluation, engine: Engine | None, vllm_command: str) -> Eval
 
 
 def _notes(found: Report) -> Iterator[str]:
-    """What a reader must know beside the numbers."""
+    """Notes that a reader needs beside the numbers."""
     from trajkit.evaluation.reports.text import notes
 
     yield from notes(_shown(found))

@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Exported(Made):
-    """What an export brought."""
+    """The result of an export."""
 
     after: str | None = None
-    """Name of the store that the export went on from; None without one."""
+    """Name of the store that the export continues; None without one."""
 
     @property
     def tally(self) -> Tally:
-        """What was seen, kept, and left by reason."""
+        """What was seen, kept, and left out by reason."""
         tally: Tally = self.report
         return tally
 
@@ -64,7 +64,7 @@ class Exported(Made):
         if since is not None and self.after is not None:
             more = [
                 (f"  of them new since {self.after}", count(since.n_episodes_new), ""),
-                ("  of them scored anew or gone on", count(since.n_episodes_again), ""),
+                ("  of them scored again or continued", count(since.n_episodes_again), ""),
             ]
         last = () if self.path is None or self.manifest is None else (store_line(self.path, self.manifest),)
         return "\n".join((tally_text(self.entry, *more), *last))
@@ -124,19 +124,19 @@ def export(
     --metric before it. --metric alone requires that the metric was measured and, if boolean, is true.
 
     Evaluation episodes are left out and counted, and so are those that a rollout marked as abandoned: those
-    that were half-played, or that a service spoiled. A rollout that was killed and never resumed has marked
-    nothing: ask for --metric episode_return, which is logged last. An answer that does not parse stays as a
-    step, and is not learned.
+    cut short, or spoiled by a service failure. A rollout that was killed and never resumed has marked
+    nothing: use --metric episode_return, which is logged last. An answer that does not parse stays as a step,
+    and is not learned.
 
     A condition of --where is an SQL expression, as for select: over columns of episodes such as n_steps,
     variant, started_at and n_output_tokens, metrics, tags (tags.KEY), and columns of single steps
-    (step.NAME): then it chooses steps. An unknown value passes no comparison, and passes a negated one. A
+    (step.NAME): then it selects steps. An unknown value fails every comparison, and passes a negated one. A
     condition on tokens, cost or outcome is decided after every episode that may pass has been read.
 
     Args:
         source: A ClickHouse or Postgres URL with user and password, an archive or a store, or its address.
         function: Learn the steps of this function; may be repeated.
-        train_function: Of the steps that are brought, learn only those of this function; may be repeated.
+        train_function: Of the exported steps, learn only those of this function; may be repeated.
         variant: Learn the steps of this variant; may be repeated.
         metric: Keep what this metric was measured on; may be repeated. In Python a mapping gives each metric
             its smallest and largest value.
@@ -148,30 +148,29 @@ def export(
         where: Keep the episodes, or steps, for which this is true.
         limit: Keep the first N episodes.
         order_by: Which episodes come first, such as 'episode_return desc'. Default: the oldest.
-        after: Bring only what is new, or scored anew, since STORE was exported.
-        shard: Keep the I-th of N parts; `trajkit merge` puts them together.
+        after: Export only what is new, or scored again, since STORE was exported.
+        shard: Keep the I-th of N parts; `trajkit merge` joins them.
         last_inference_only: Learn only the last step of each episode.
-        template_variant: Render the prompts anew with the templates of this variant.
+        template_variant: Render the prompts again with the templates of this variant.
         config: The tensorzero.toml that has the templates. Default: the configurations in the database.
         as_of: Read only what was logged until then. Default: now.
         include_eval: Export evaluation episodes too; not for training.
-        include_abandoned: Bring episodes too that a rollout left half-played.
-        include_invalid: Learn answers that do not parse as well.
-        targets: Learn the model's answer, or the demonstration where a person gave one. Default: answer.
-        max_bad: Go on with at most N rows that cannot be read; they stay as steps that are not learned.
-            Default: 0.
+        include_abandoned: Also export episodes that a rollout abandoned.
+        include_invalid: Also learn answers that do not parse.
+        targets: Learn the model's answer, or the demonstration if a person gave one. Default: answer.
+        max_bad: Continue with at most N unreadable rows; they stay as steps that are not learned. Default: 0.
         success: When an episode is a success. Default: the metric success, else progression >= 1.
         observation_path: Template argument that holds the observation. Default: observation.
         action_path: Field of the parsed output that holds the action. Default: action.
-        max_threads: Most threads of the server for a query; two queries run at a time.
-        max_server_memory: Most memory of the server for a query, such as 2GB; two queries run at a time.
-        ca_cert: Trust the certificates that these (PEM) have signed.
+        max_threads: Maximum server threads per query; two queries run at a time.
+        max_server_memory: Maximum server memory per query, such as 2GB; two queries run at a time.
+        ca_cert: CA certificates (PEM) to trust.
         output: The store to write.
         dry_run: Print the tally and write nothing.
 
     Raises:
-        RequestError: Nothing names a source, or options do not go together.
-        QueryError: A condition is wrong, or names what is not there.
+        RequestError: No source is named, or options do not go together.
+        QueryError: A condition is invalid, or names something that does not exist.
         ServiceError: The database cannot be reached.
         NothingMatched: No episode is left.
 
@@ -229,9 +228,7 @@ def export(
     talk(f"reading {shown(location)} (from {location.named_by})")
     if runs is not None and goal is not None:
         if request.limit is not None:
-            raise RequestError(
-                "--limit counts over all episodes, and a shard sees only its own: leave --on out"
-            )
+            raise RequestError("--limit counts all episodes, and a shard sees only its own: leave --on out")
         tally, manifest = _in_shards(runs, location, request, goal, limits)
     else:
         with Meter() as meter:
@@ -269,7 +266,7 @@ def _in_shards(
     with shards_for(engine, "export", goal, reads=shown(location)) as shards:
         tallies, stores = export_shards(location, request, shards, access)
         tally = added_up(tallies, request)
-        if not stores:  # says what there is, as an export in one piece
+        if not stores:  # reports what there is, as an export without shards
             export_from(location, request, None, on_progress=lambda *_: None, access=access)
         return tally, join(stores, goal, lineage=[lineage_entry(request, tally)])
 
@@ -305,7 +302,7 @@ def _first_message(error: Any) -> str:
 
 
 def _name(request: ExportRequest) -> str:
-    """How a store is called that has no name: after the first metric."""
+    """Default name of a store: after the first metric."""
     name = request.metrics[0].name if request.metrics else "export"
     safe = "".join(character if character.isalnum() or character in "-_." else "-" for character in name)
     return safe.strip(".") or "export"

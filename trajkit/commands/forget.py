@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from trajkit._core.files import make_parent
 from trajkit._core.output import console
 from trajkit._core.output.console import Cell, confirm, count, line, plural, table_text, talk
 from trajkit._core.output.result import Result
@@ -28,9 +29,9 @@ class Forgotten(Result):
     models: tuple[str, ...]
     """The models that learned from them, or were validated on them."""
     unknown: tuple[str, ...]
-    """Models whose training data is not known any more, with the reason."""
+    """Models whose training data is no longer known, with the reason."""
     written: dict[Path, Path]
-    """By store the one without the episodes."""
+    """By store, the new one without the episodes."""
     deleted: tuple[Path, ...] = ()
     """Folders that were deleted."""
 
@@ -71,7 +72,7 @@ class Forgotten(Result):
         elif each.is_pairs:
             parts.append("pairs: make them again with `trajkit pairs`")
         elif not each.n_others:
-            parts.append("nothing else is in it")
+            parts.append("it has no other episodes")
         if each.path in self.deleted:
             parts.append("deleted")
         return "; ".join(parts)
@@ -88,20 +89,20 @@ def forget(
     dry_run: bool = False,
     yes: bool = False,
 ) -> Forgotten:
-    """Find every store and model that has some episodes, and write the stores again without them.
+    """Find every store and model that has given episodes, and write the stores again without them.
 
     For deletion requests. Episodes of their sub-agents go with them. New stores are written below -o under
-    their old names, and their history counts what left without naming it. The catalog of the folder of stores
-    keeps hashes of the ids, so that `trajkit rebuild` brings none of them back. --delete removes the old
-    folders when all new ones are there. Training files, published datasets and models are not changed: the
-    models that learned from the episodes are named.
+    their old names, and their history counts the removed episodes without naming them. The catalog of the
+    folder of stores keeps hashes of the ids, so that `trajkit rebuild` restores none of them. --delete
+    removes the old folders once all new ones exist. Training files, published datasets and models are not
+    changed: the models that learned from the episodes are named.
 
     Args:
         episode_ids: Ids of episodes.
-        episodes: A file with an id on each line.
+        episodes: A file with one id per line.
         stores: The folder that is searched. Default: the folder of stores of trajkit.toml.
         output: The folder of the new stores. Needed unless nothing is written.
-        delete: Delete the old stores, and pairs that are made of the episodes.
+        delete: Delete the old stores, and pairs made from the episodes.
         runs: The folder where jobs are kept.
         dry_run: Only find them.
         yes: Do not ask before deleting.
@@ -121,9 +122,11 @@ def forget(
 
     wanted = {*many(episode_ids), *_listed(path_or_none(episodes))}
     if not wanted:
-        raise RequestError("no episode is named", hint="EPISODE…, or --episodes FILE with an id on each line")
+        raise RequestError("no episode is named", hint="EPISODE…, or --episodes FILE with one id per line")
     folder = Path(stores or project().stores)
     hashes = set(map(hash_of, wanted))
+    if stores is not None and not folder.is_dir():
+        raise RequestError(f"there is no folder {folder}", hint="--stores FOLDER is searched for stores")
     held = tuple(holders(folder, hashes)) if folder.is_dir() else ()
     models, unknown = _models(wanted, Path(runs))
     if not held and not models:
@@ -154,7 +157,7 @@ def forget(
             unasked=f"this deletes {plural(len(held), 'folder')}, and there is no terminal to ask on",
         )
     for path, new in goals.items():
-        new.parent.mkdir(parents=True, exist_ok=True)
+        make_parent(new)
         write_without(path, hashes, new)
     Catalog(folder).forget(hashes)
     gone = tuple(each.path for each in held) if delete else ()
@@ -174,7 +177,7 @@ def _listed(path: Path | None) -> set[str]:
 
 
 def _models(wanted: set[str], runs: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The models that used one of the episodes, and those of which that is not known."""
+    """The models that used one of the episodes, and those for which this is unknown."""
     from trajkit.commands.comparison.contenders import lineage_in
     from trajkit.registry.lineage import Unknown, uses_of
 

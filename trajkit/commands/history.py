@@ -1,4 +1,4 @@
-"""The versions that led to a store, and the command that makes each of the ones before it."""
+"""The versions that led to a store, and the command that makes each from those before it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _COMMANDS = {
     **{name: name for name in ("select", "dedupe", "split", "mask", "weight")},
     "control": "select",  # it is drawn and written together with the selection
 }
-"""The verbs that can be carried out again, and the command of each."""
+"""The verbs that can be repeated, and the command of each."""
 _WITHOUT_PARENT = ("import", "pull", "merge")
 """Commands that read no parent, or name their parents as options."""
 _BARRED = ("output", "dry_run", "yes", "json", "help")
 """Options that no history may set."""
 _WHY = {
     "rollout": "it was played, and the same episodes are not played twice",
-    "evaluate": "models answered, and may answer otherwise now",
+    "evaluate": "models answered, and may answer differently now",
     "rl local": "it was played while a model was trained",
     "record": "it was recorded while an agent ran",
     "feedback": "it was recorded while an agent ran",
@@ -39,7 +39,7 @@ _WHY = {
 
 
 class Unrepeatable(Exception):
-    """An entry of a lineage that is no command which could be carried out again; the message says why."""
+    """A lineage entry that cannot be repeated as a command; the message explains why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +47,13 @@ class Version:
     """A store in a history."""
 
     digest: str | None
-    """Its digest; None where the history does not say."""
+    """Its digest; None if the history does not record it."""
     entry: LineageEntry | None
-    """What made it; None where nothing is known of that."""
+    """What made it; None if that is unknown."""
     parents: tuple[Version, ...] = ()
-    """The stores that it was made of."""
+    """The stores that it was made from."""
     shared: Version | None = None
-    """Of a merge: the version where the histories of its parents part; None where they share nothing."""
+    """For a merge: the version where the histories of its parents diverge; None if they share nothing."""
 
 
 def history(manifest: Any) -> Version:
@@ -101,7 +101,7 @@ def _merged(entry: LineageEntry) -> list[tuple[str, tuple[LineageEntry, ...]]]:
 
 
 def manifest_at(place: str) -> Manifest:
-    """Return the manifest of a store, whose parts need not be there; or what a manifest's file says.
+    """Return the manifest of a store, whose parts may be missing, or of a manifest file.
 
     Raises:
         StoreError: There is none.
@@ -120,7 +120,7 @@ class Shelves:
 
     Args:
         folders: The folders.
-        but: A store that is not taken.
+        but: A store to skip.
     """
 
     def __init__(self, folders: Sequence[Path], *, but: Path | None = None) -> None:
@@ -136,7 +136,7 @@ class Shelves:
             self._places.setdefault(digest, []).append(path)
 
     def find(self, digest: str | None) -> str | None:
-        """Return where a whole store of this digest is; None where there is none."""
+        """Return where a whole store with this digest is; None if there is none."""
         return next((place for place in self._places.get(digest or "", ()) if self._is(place, digest)), None)
 
     def named(self, digest: str | None) -> str:
@@ -176,7 +176,7 @@ def verb_of(entry: LineageEntry) -> Verb:
     verb = find(_COMMANDS.get(entry.verb, ""))
     if verb is None:
         raise Unrepeatable(
-            _WHY.get(entry.verb, f"{entry.verb} is no command that makes the same store again")
+            _WHY.get(entry.verb, f"{entry.verb} is not a command that makes the same store again")
         )
     return verb
 
@@ -197,17 +197,17 @@ def words_of(
     source: str | None = None,
     output: Path | None = None,
 ) -> list[str]:
-    """Return the words after `trajkit` that make a version of its parents.
+    """Return the words after `trajkit` that make a version from its parents.
 
     Args:
         version: The version; it has an entry.
         parents: Where its parents are.
-        find_store: Says where another store is, by its digest.
+        find_store: Returns where another store is, by its digest.
         source: Where an export reads, if not a store; None for nothing.
         output: Where the version goes; None for no -o.
 
     Raises:
-        Unrepeatable: The entry is no command, or does not say all of it.
+        Unrepeatable: The entry is not a command, or does not record all of it.
     """
     entry = version.entry
     assert entry is not None
@@ -216,7 +216,7 @@ def words_of(
     for name, value in entry.options.items():
         if verb.option(name) is None or name in _BARRED:
             raise Unrepeatable(
-                f"{name!r} is no option of `trajkit {verb.name}`: another version of trajkit"
+                f"{name!r} is not an option of `trajkit {verb.name}`: another version of trajkit"
                 f" ({entry.trajkit_version}) or another command recorded it"
             )
         digest = _digest_in(value)

@@ -1,4 +1,4 @@
-"""Bring in files that other tools wrote."""
+"""Import files that other tools wrote."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Imported(Made):
-    """What came in; `report` says what was read, and what could not be."""
+    """The imported store; `report` shows what was read, and what could not be."""
 
     def to_json(self) -> dict[str, Any]:
         """The report."""
@@ -58,38 +58,38 @@ def import_(
     output: Output = None,
     **engine: Unpack[EngineOptions],
 ) -> Imported:
-    """Bring in what other systems recorded: files, folders and databases.
+    """Import what other systems recorded: files, folders and databases.
 
     An unreadable document ends the import, and is named with its place; with --skip-bad it is left
     out and counted.
 
     Formats: atif (Harbor's trajectories, 1.0 to 1.8), adp (Agent Data Protocol), sts (session traces of the
     Hugging Face Hub), sharegpt, openai-chat, hf-messages and alpaca (conversations, as JSON lines or
-    Parquet), preference (chosen and rejected answers: two episodes a row, of which `trajkit pairs --match
-    prompt --score preferred --margin 1` makes pairs), inspect (logs, .eval and .json), balrog, harbor and
-    benchflow (folders of results), or module:NAME of your own.
+    Parquet), preference (chosen and rejected answers: two episodes per row, for `trajkit pairs --match prompt
+    --score preferred --margin 1`), inspect (logs, .eval and .json), balrog, harbor and benchflow (folders of
+    results), or module:NAME of your own.
 
     Sources: docs/sources.md lists them with what each can and cannot tell.
 
     Args:
         path: A file, a folder or a URL. Default: where the source that --from names keeps its records on
             this machine.
-        from_: The format or source of PATH. Default: the one that PATH looks like.
-        skip_bad: Leave out what cannot be read, and count it.
+        from_: The format or source of PATH. Default: recognised from PATH.
+        skip_bad: Leave out unreadable documents, and count them.
         include_errored: Also take trials that ended in an error (else set aside).
-        success: When an episode is a success, as in 'reward >= 0.5'. Default: what the format says.
+        success: When an episode is a success, as in 'reward >= 0.5'. Default: by the format.
         metric: A metric of each episode, from a place in the document beside its messages, such as
             reward=columns.reward.
-        tag: A tag of each episode, from such a place, such as customer=columns.customer: other commands go by
+        tag: A tag of each episode, from such a place, such as customer=columns.customer: other commands use
             it with `--by tags.customer`.
-        task: Where a document says its task, such as columns.task. Default: what the format says.
-        purpose: What the episodes were played for. Default: what the files say.
+        task: Place of the task in a document, such as columns.task. Default: by the format.
+        purpose: What the episodes were played for. Default: as recorded in the files.
         since: Leave out episodes whose last answer is before this time (ISO; UTC without an offset).
         until: Leave out episodes that start at this time or later.
         output: The store to write.
 
     Raises:
-        DataError: A document makes no sense, or the format of the files is not known.
+        DataError: A document is unreadable, or the format of the files is unknown.
         StoreError: `output` exists.
     """
     from trajkit.schema import Purpose
@@ -127,7 +127,7 @@ def import_(
 def _in_shards(
     engine: Engine, place: str, goal: Path, wish: Wish
 ) -> tuple[ImportReport, LineageEntry] | None:
-    """Import in several processes; None where ids repeat, which only a reader of everything can number."""
+    """Import in several processes; None if ids repeat, which only a single reader can number."""
     from trajkit._core.files import refuse_existing
     from trajkit.curation.merge import has_repeated, join
     from trajkit.sources.files.importing import read_shards, shown_place
@@ -151,7 +151,7 @@ def _place(path: Place | None, name: str | None) -> str:
     if path is not None:
         return str(path)
     if name is None or name not in source_names():
-        raise RequestError("say what to import: a file, a folder or a URL", hint="trajkit import PATH")
+        raise RequestError("no PATH is given: a file, a folder or a URL", hint="trajkit import PATH")
     place = source_named(name).default_place()
     if place is None or not place.exists():
         known = "" if place is None else f": there is no {place}"

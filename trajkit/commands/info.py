@@ -32,18 +32,18 @@ def info(
     of its episodes; --check reads every value. For a database the command shows functions and variants,
     metrics with the number of episodes that each bound keeps, dates and tags.
 
-    A database is only read, and does the counting. A bound keeps the episodes that an export with it brings:
+    A database is only read, and does the counting. A bound keeps the episodes that an export with it reads:
     the latest value of an episode counts, and evaluation and abandoned episodes are left out. A password in a
-    typed URL stays in the history of the shell: --database takes the URL from where export finds it.
+    typed URL stays in the shell history: --database uses the same URL as export.
 
     Args:
-        source: A store, a URL or an archive. Default: the last store that was written here.
+        source: A store, a URL or an archive. Default: the last store written here.
         database: Describe the database that export reads: of trajkit.toml, the environment, the stack.
         check: Check every value of a store, and compute its digest from them.
-        timeout: Longest time of a query on the server. Default: 60 where the user may set it.
-        max_threads: Most threads of the server for a query; two run at a time.
-        max_server_memory: Most memory of the server for a query, such as 2GB; two run at a time.
-        ca_cert: Trust the certificates that these (PEM) have signed.
+        timeout: Time limit of a query on the server, in seconds. Default: 60 if the user may set it.
+        max_threads: Maximum server threads per query; two run at a time.
+        max_server_memory: Maximum server memory per query, such as 2GB; two run at a time.
+        ca_cert: CA certificates (PEM) to trust.
 
     Raises:
         RequestError: Both `source` and `database` are given, or an option is for databases.

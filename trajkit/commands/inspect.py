@@ -1,4 +1,4 @@
-"""Tell on one page what is in some logs."""
+"""Describe some logs on one page."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 _FEWEST_TO_SPLIT = 10
-"""Episodes; of fewer a side may stay empty."""
+"""Episodes; with fewer, a side may stay empty."""
 
 
 class _Opened(NamedTuple):
-    """A store to look at, and how it came to be."""
+    """A store to inspect, and how it was made."""
 
     store: str
     shown: str
@@ -34,7 +34,7 @@ class _Opened(NamedTuple):
     format: str
     n_bytes: int | None
     report: Imported | None = None
-    """What the import says; None for a store."""
+    """The result of the import; None for a store."""
     sample: Share | None = None
 
 
@@ -45,21 +45,21 @@ def inspect(
     against: Annotated[StoreLike | None, Option(metavar="STORE|FILE")] = None,
     html: Annotated[Place | None, Option(metavar="FILE")] = None,
 ) -> Inspection:
-    """Show on one page what is in some logs that are new to you.
+    """Describe unfamiliar logs on one page.
 
-    The page says what the logs are, how much they hold, what of it is trainable, what is scored, what failed,
-    what repeats, which kinds of secrets are in them (never a secret itself), and shows three episodes. It
-    ends with the commands that make sense next. Of a large file or folder only a part is read, and the page
-    says which. Nothing is written but the page that --html names.
+    The page shows what the logs are, how much they hold, how much is trainable, what is scored, what failed,
+    what repeats, which kinds of secrets are in them (never a secret itself), and three episodes. It ends with
+    the commands to run next. From a large file or folder only a part is read, and the page shows which.
+    Nothing is written except the page that --html names.
 
     Args:
-        place: A file, a folder, a URL or a store. Default: the last store that was written here.
-        from_: The format or source of PATH, as for `trajkit import`. Default: the one that PATH looks like.
+        place: A file, a folder, a URL or a store. Default: the last store written here.
+        from_: The format or source of PATH, as for `trajkit import`. Default: recognised from PATH.
         against: An evaluation set, a store or a file: report what it shares with the logs.
         html: Also write the page as one HTML file.
 
     Raises:
-        RequestError: There is nothing there, or the format is not known.
+        RequestError: There is nothing there, or the format is unknown.
         NothingMatched: There is no episode in it.
         StoreError: A store cannot be read, or `html` exists.
 
@@ -101,7 +101,7 @@ def _opened(place: str, name: str | None, goal: Path) -> _Opened:
 
     if place.startswith(SAMPLE_PREFIX) or (place_of(place) / MANIFEST_NAME).is_file():
         if name is not None:
-            raise RequestError(f"{place} is a store, which has no --from")
+            raise RequestError(f"{place} is a store: --from is for files")
         n_bytes = sum(part.n_bytes for part in open_store(place).manifest.parts)
         return _Opened(place, place, "store", n_bytes)
     sample = Sample(place)

@@ -37,7 +37,7 @@ class Jobs(Result, list["TuneJob"]):
 def jobs_list(*, runs: RunsFolder = "runs") -> Jobs:
     """List every job, the newest first.
 
-    A job whose service cannot be asked is listed as it was last seen.
+    A job whose service cannot be reached is listed as it was last seen.
 
     Args:
         runs: Folder where jobs are kept.
@@ -56,7 +56,7 @@ def jobs_list(*, runs: RunsFolder = "runs") -> Jobs:
 
 
 def jobs_show(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob:
-    """Show JOB as it is now.
+    """Show the current state of JOB.
 
     Args:
         job: Name of the job. Default: the last job that was started here.
@@ -82,12 +82,12 @@ def jobs_wait(
 ) -> TuneJob:
     """Wait until JOB has ended. Exit 1 when it ended without a model.
 
-    Ctrl-C ends the waiting and not the job.
+    Ctrl-C stops the waiting, not the job.
 
     Args:
         job: Name of the job. Default: the last job that was started here.
         runs: Folder where jobs are kept.
-        timeout: Stop waiting after this time.
+        timeout: Stop waiting after this many seconds.
 
     Raises:
         RequestError: There is no such job, or it has not ended in time.
@@ -98,7 +98,7 @@ def jobs_wait(
 
 
 def jobs_cancel(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob:
-    """End JOB. One on this machine can be resumed from its last checkpoint; one at a service is over.
+    """End JOB. A local job can be resumed from its last checkpoint, one at a service cannot.
 
     Args:
         job: Name of the job. Default: the last job that was started here.
@@ -122,7 +122,7 @@ def jobs_pause(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob:
         runs: Folder where jobs are kept.
 
     Raises:
-        RequestError: The job runs on this machine, or its service cannot halt it.
+        RequestError: The job runs on this machine, or its service cannot pause it.
         ServiceError: The service refused.
     """
     from trajkit.training.jobs import pause
@@ -163,7 +163,7 @@ def jobs_resume(
 
 
 def _find(job: str | None, runs_folder: Path) -> tuple[Runs, str]:
-    """The job that is named, or the last one that was started here, and where it is; checked to be there.
+    """The named job, or the last one started here, and where it is; checked to exist.
 
     Raises:
         RequestError: There is none.
@@ -186,7 +186,7 @@ def ended(job: TuneJob, runs: Runs) -> TuneJob:
 
 
 def _told(job: TuneJob, runs: Runs, **shown: Any) -> TuneJob:
-    """A job as a command returns it; says why it failed."""
+    """A job as a command returns it; prints why it failed."""
     from trajkit.training.job import Shown
 
     if job.error is not None:
@@ -200,7 +200,7 @@ class Follower:
     Args:
         runs: Where the job is kept.
         job_id: Its name.
-        n_steps: Steps of the optimizer; None where that is not known yet.
+        n_steps: Steps of the optimizer; None if that is not known yet.
     """
 
     def __init__(self, runs: Runs, job_id: str, n_steps: int | None = None) -> None:
@@ -229,12 +229,12 @@ class Follower:
         except TimeoutError as error:
             raise RequestError(str(error), hint=self._again) from error
         except KeyboardInterrupt:
-            talk(f"job {self._job_id} goes on: `{self._again}` waits for it again")
+            talk(f"job {self._job_id} continues: `{self._again}` waits for it again")
             raise
 
     @property
     def _again(self) -> str:
-        """What waits for the same job."""
+        """The command that waits for the same job."""
         elsewhere = "" if self._runs.folder == Path("runs") else f" --runs {self._runs.folder}"
         return f"trajkit jobs wait {self._job_id}{elsewhere}"
 

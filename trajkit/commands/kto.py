@@ -19,7 +19,7 @@ class Local(ValidationOptions, PreferenceOptions, TrainingOptions, total=False):
     """Options of `kto_local`."""
 
     train: Annotated[StoreLike | None, Option(metavar="PAIRS|STORE")]
-    """Pairs or store to learn. Default: the last pairs that were written here, else the last store."""
+    """Pairs or store to train on. Default: the last pairs written here, else the last store."""
     good: Annotated[str | None, Option(metavar="SQL")]
     """Episodes of a store whose answers are good. Default: those that succeeded."""
     loss_type: Literal["kto", "apo_zero_unpaired"] | None
@@ -36,17 +36,17 @@ def kto_local(
 ) -> TuneJob:
     """Tune a model on this machine: good answers become more probable, and bad ones less.
 
-    Answers need no partner: those of a store are good where their episode succeeded (or where --good says so)
-    and bad where it failed; of pairs each side is one. The prompt is not learned, the end of an answer is,
-    and nothing is cut off or dropped. The plan comes first. Ctrl-C ends the waiting and not the training,
-    which has a process of its own.
+    Answers need not be paired: those of a store are good if their episode succeeded (or as --good says) and
+    bad if it failed; each side of a pair is one. The prompt is not learned, the end of an answer is, and
+    nothing is cut off or dropped. The plan is printed first. Ctrl-C stops the waiting, not the training,
+    which runs in its own process.
 
     Args:
         model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`. Default:
             that of --config.
 
     Raises:
-        RequestError: A value cannot be.
+        RequestError: A value is invalid.
         DataError: The sides leak, or a row is too long.
 
     Example:

@@ -30,20 +30,20 @@ def leak(
 ) -> LeakReport | Made:
     """Find what a training store and an evaluation store have in common.
 
-    A shared episode id, world (environment, task and seed), initial state or group of --by is a leak, and
-    so is an episode of a world that trajkit.toml reserves. A shared text (prompt, prompt with its answer,
-    mission with first observation; case, spaces and punctuation do not count) is a leak where a side has no
-    seeds, and so is a prompt that shares nearly all its 5-word n-grams with another. Where both sides
-    have seeds, equal texts are counted only: small worlds often have equal texts. A leak makes the exit
-    code 1, unless --drop leaves it out of one side. Python gets the report, or with `drop` the new store;
-    a leak is not raised.
+    A shared episode id, world (environment, task and seed), initial state or group of --by is a leak, and so
+    is an episode of a world that trajkit.toml reserves. A shared text (prompt, prompt with its answer,
+    mission with first observation; case, spaces and punctuation are ignored) is a leak if a side has no
+    seeds, and so is a prompt that shares nearly all its 5-word n-grams with another. If both sides have
+    seeds, equal texts are only counted: small worlds often have equal texts. The exit code is 1 on a leak,
+    unless --drop removes it from one side. Python gets the report, or with `drop` the new store; a leak does
+    not raise an error.
 
     Args:
         train: The store to train on.
         evaluation: The store to measure on. Default: look for reserved worlds only.
-        strict_text: Shared text is a leak even where both sides have seeds.
+        strict_text: Shared text is a leak even if both sides have seeds.
         near: Smallest share of common n-grams at which two prompts are near-identical.
-        by: Columns whose values must not be on both sides together, such as tags.customer.
+        by: Columns whose combined values must not be on both sides, such as tags.customer.
         drop: Write this side without the episodes that leak.
         output: With --drop: the store to write.
         dry_run: With --drop: print the tally and write nothing.
@@ -88,7 +88,7 @@ def leak(
     if evaluation is None:
         raise RequestError(
             "--drop compares two stores, and there is no EVAL",
-            hint="`trajkit select --unreserved` leaves out what is reserved",
+            hint="`trajkit select --unreserved` leaves out reserved worlds",
         )
     goal = None if dry_run else goal_of("leak", output)
     with Meter() as meter:

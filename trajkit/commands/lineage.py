@@ -1,4 +1,4 @@
-"""Show where a model, a variant, a store or an episode comes from, and what came of it."""
+"""Show where a model, a variant, a store or an episode comes from, and what was made from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Known: TypeAlias = Union["ModelLineage", "StoreLineage", "EpisodeLineage"]
 
 
 class Origins(list[_Known], Result):
-    """The lineage of each thing that has the name."""
+    """The lineage of each thing with the name."""
 
     def to_json(self) -> list[dict[str, Any]]:
         """Each with every episode."""
@@ -33,7 +33,7 @@ class Origins(list[_Known], Result):
 
 
 def lineage(thing: str | None = None, *, runs: RunsFolder = "runs") -> Origins:
-    """Show where a model, a variant, a store or an episode comes from, and what came of it.
+    """Show where a model, a variant, a store or an episode comes from, and what was made from it.
 
     THING is a model (its name, its job, its folder), a variant (NAME or FUNCTION/NAME), a store (its folder,
     @NAME, or the beginning of its digest), or the id of an episode. Models are those of the jobs under --runs
@@ -113,7 +113,7 @@ def _model_lines(found: ModelLineage) -> Iterator[str]:
 
 
 def _flat(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """What a recipe says, but for what it leaves alone."""
+    """The settings of a recipe, except those that are off."""
     for name, value in recipe.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -136,13 +136,13 @@ def _variant_lines(variants: Sequence[Registration]) -> Iterator[str]:
     for each in variants:
         text = f"variant   {each.title}  in {near(Path(each.config))}"
         since = f"since {each.registered_at:%Y-%m-%d %H:%M} UTC"
-        gone = "" if _is_there(each) else "; it is not there any more"
+        gone = "" if _is_there(each) else "; it no longer exists"
         prompts = "" if each.template_variant is None else f", with the prompts of {each.template_variant}"
         yield f"{text}  {since}{prompts}{gone}"
 
 
 def _is_there(registration: Registration) -> bool:
-    """Whether the configuration has the variant still."""
+    """Whether the configuration still has the variant."""
     from trajkit.registry.proxy_config import ProxyConfig
     from trajkit.registry.toml_file import Configuration
 

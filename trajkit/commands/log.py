@@ -22,11 +22,11 @@ class Logged:
     """A version in a history, as it is shown."""
 
     depth: int
-    """How many merges it is inside of."""
+    """How many merges it is inside."""
     version: Version
     """The version."""
     command: str | None
-    """The command that makes it of its parents; None where nothing is known."""
+    """The command that makes it from its parents; None if unknown."""
     names: tuple[str, ...]
     """Where it is, its tags, and where it was published."""
 
@@ -71,13 +71,13 @@ class Log(list[Logged], Result):
 def log(store: StoreLike | None = None, *, oneline: bool = False) -> Log:
     """Show the history of a store, newest first.
 
-    Each version has its digest, its tags and the folders where it is, the command that made it, what left and
-    why, the time and the version of trajkit. A store in a command is its folder where it exists, else the
-    beginning of its digest. The histories of merged stores are set in, one after another.
+    Each version has its digest, its tags and folders, the command that made it, what was left out and why,
+    the time and the version of trajkit. A store in a command is its folder if it exists, else the beginning
+    of its digest. The histories of merged stores are indented, one after another.
 
     Args:
-        store: The store; its parts need not be there. Default: the last store that was written here.
-        oneline: Show a line for each version.
+        store: The store; its parts may be missing. Default: the last store written here.
+        oneline: Show one line per version.
 
     Raises:
         StoreError: There is no manifest of a store.
@@ -92,7 +92,7 @@ def log(store: StoreLike | None = None, *, oneline: bool = False) -> Log:
 
 
 class _Naming:
-    """What the versions are called."""
+    """The names of the versions."""
 
     def __init__(self, shelves: Shelves) -> None:
         self.shelves = shelves

@@ -32,7 +32,7 @@ def mask(
     A step for which several reasons hold is counted under the first of them in this order:
 
         copied         copied from another episode as context
-        after-success  an earlier step ended a successful episode, or --success held from one on
+        after-success  an earlier step ended a successful episode, or --success held at one
         truncated      the token limit cut the answer off
         unparsed       the answer names no action
         invalid        the answer names an action that the environment does not have
@@ -40,12 +40,12 @@ def mask(
         loop           the same action was done earlier in the episode at the same observation
         cached         from the gateway's cache, and the same answer to the same prompt is learned elsewhere
 
-    Observations may be equal where the world is not: a no-op or a loop is judged by the text alone. A step
+    Observations may be equal even if the world is not: a no-op or a loop is judged by the text alone. A step
     that lacks the value that a reason needs stays, and is counted as not judged. Tool calls of a conversation
     are not judged as no-ops: a tool may return the same result twice.
 
     Args:
-        store: The store. Default: the last store that was written here.
+        store: The store. Default: the last store written here.
         reason: Mask steps for this reason. Default: none; with --dry-run each.
         success: For after-success: when success is certain, such as 'episode_return >= 1' (the sum of rewards
             so far).

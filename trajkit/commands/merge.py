@@ -23,7 +23,7 @@ def merge(
 ) -> Made:
     """Put the episodes of several stores into one.
 
-    For the shards of an export (`--shard 3/16`), for what `export --after` brought, or for stores of
+    For the shards of an export (`--shard 3/16`), for the store of `export --after`, or for stores of
     different origin. The merged shards of an export have the digest of the whole export. An episode that two
     stores have with the same content is kept once and counted; with different content it is an error, unless
     --prefer decides.

@@ -26,7 +26,7 @@ class Pairs(Result):
     """Preference pairs that were written; after a dry run only how many there would be."""
 
     entry: LineageEntry
-    """What was done: episodes and steps in, out, and left by reason."""
+    """What was done: episodes and steps in, out, and left out by reason."""
     report: PairsReport
     """How many pairs there are, how many were verified, and notes for the reader."""
     path: Path | None = None
@@ -75,19 +75,19 @@ def pairs(
         demonstration  the prompt: a step's answer, and the better one that a person gave for it
 
     The pairs are a folder: pairs.parquet, and pairs.json with their kind and their origin. Both sides have
-    the same group key: no split parts them, unless the store is one side of a split already. By state, both
-    episodes are replayed where the environment is one of trajkit's, or is named with --env.
+    the same group key: no split separates them, unless the store is already one side of a split. By state,
+    both episodes are replayed if the environment is one of trajkit's, or is named with --env.
 
     Args:
-        store: The store. Default: the last store that was written here.
+        store: The store. Default: the last store written here.
         match: What the two sides have in common.
         level: A side is one answer, or all turns from there to the end.
         margin: Smallest difference of score between the two sides; required except for demonstrations.
-        per_state: Most pairs from one state.
+        per_state: Maximum pairs per state.
         same_prompt: By state: only pairs whose two sides have the same prompt.
         score: The metric to compare by. Default: episode_return, else total_reward.
         by: Columns that keep episodes together in a split. Default: environment, task and seed.
-        include_eval: Pair evaluation episodes too; they must not train.
+        include_eval: Also pair evaluation episodes; not for training.
         no_verify: Do not replay the episodes.
         env: The environment to replay in, such as my_pkg.env:MyEnv. Default: that of the store.
         output: The folder to write.

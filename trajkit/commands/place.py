@@ -1,4 +1,4 @@
-"""Which store a verb reads, and where what it makes goes."""
+"""Which store a verb reads, and where its result goes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trajkit.store.catalog import Catalog
 
 Say: TypeAlias = Callable[[str], object]
-"""Is told something that a person may want to know."""
+"""Gets a message that may help the user."""
 
 
 def last_job() -> tuple[Path, str] | None:
@@ -30,7 +30,7 @@ def last_store(say: Say = talk) -> str:
     """The store that a command in this folder wrote last.
 
     Args:
-        say: Told which it is.
+        say: Gets a message that names it.
 
     Raises:
         RequestError: None is remembered.
@@ -44,17 +44,17 @@ def last_store(say: Say = talk) -> str:
 
 
 def near(path: Path) -> Path:
-    """A path as it is seen from the working folder."""
+    """A path as seen from the working folder."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def last_evaluation(say: Say = talk) -> str:
-    """The store that a report is about where none is named: the last one, unless it is to be learned.
+    """The store of a report by default: the last one, unless it is training data.
 
-    A side of a split, or a store without an evaluation episode, is not taken where an evaluation was played.
+    A side of a split, or a store without an evaluation episode, is not used if an evaluation was played.
 
     Args:
-        say: Told which it is.
+        say: Gets a message that names it.
 
     Raises:
         RequestError: None is remembered.
@@ -71,28 +71,28 @@ def last_evaluation(say: Say = talk) -> str:
     if played is None:
         raise RequestError(
             "no STORE given, and no evaluation was played here",
-            hint="`trajkit evaluate` plays one; `trajkit report STORE` says how any episodes went",
+            hint="`trajkit evaluate` plays one; `trajkit report STORE` reports on any episodes",
         )
     say(f"from {near(place_of(played))} (last evaluation)")
     return str(played)
 
 
 def remember_store(path: Path, *, is_evaluation: bool = False) -> None:
-    """Keep a store as the last one, and as the last that was played for evaluation where it was."""
+    """Remember a store as the last one, and as the last evaluation if it is one."""
     remember("last_store", {"path": str(path.absolute())})
     if is_evaluation:
         remember("last_evaluation", {"path": str(path.absolute())})
 
 
 def goal_of(verb: str, given: str | Path | None) -> Path:
-    """Where the new store goes: what -o says, else `<stores>/<verb>-<UTC time>` with a number where taken."""
+    """Where the new store goes: -o, else `<stores>/<verb>-<UTC time>`, with a number if taken."""
     if given is not None:
         return place_of(given)
     return free(f"{verb}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
 
 
 def free(name: str) -> Path:
-    """A path in the folder of stores that nothing has yet: this name, with a number where it is taken."""
+    """A free path in the folder of stores: this name, with a number if it is taken."""
     base = goal = Path(project().stores) / name
     number = 1
     while goal.exists():
@@ -111,7 +111,7 @@ def catalog() -> Catalog:
 def store_path(store: StoreLike | None) -> str:
     """Where a store is: a folder, `sample:NAME`, or `@NAME` for the one that `trajkit tag` gave that name.
 
-    Where none is given, it is the last one that was written here. `./@NAME` is a folder of that name.
+    If none is given, it is the last one written here. `./@NAME` is a folder of that name.
 
     Raises:
         RequestError: None is given and none was written, there is no such tag, or it is a view of a part.
@@ -136,7 +136,7 @@ def store_path(store: StoreLike | None) -> str:
 
 
 def store_paths(stores: StoreLike | Iterable[StoreLike] | None) -> list[str]:
-    """Where some stores are; the last one that was written here where none is given."""
+    """Where some stores are; the last one written here if none is given."""
     from trajkit.commands.result import Made
     from trajkit.store.dataset import Dataset
 
@@ -146,7 +146,7 @@ def store_paths(stores: StoreLike | Iterable[StoreLike] | None) -> list[str]:
 
 
 def path_or_none(given: Place | None) -> Path | None:
-    """A path, where one is given."""
+    """A path, if one is given."""
     return None if given is None else place_of(given)
 
 

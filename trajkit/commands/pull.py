@@ -25,21 +25,21 @@ def pull(
 ) -> Pulled:
     """Read a dataset from the Hugging Face Hub.
 
-    A dataset that `trajkit push` published comes back with the same digest. Of other datasets, conversations
-    (messages, prompt and completion, ShareGPT) and session traces are imported. A private dataset needs
-    HF_TOKEN.
+    A dataset that `trajkit push` published comes back with the same digest. From other datasets,
+    conversations (messages, prompt and completion, ShareGPT) and session traces are imported. A private
+    dataset needs HF_TOKEN.
 
     Args:
         repository: The dataset, with a commit, a branch or a tag after an @.
-        output: The store to write; a folder with a store per split where there are several.
+        output: The store to write; a folder with a store per split if there are several.
         split: Only this split; may be repeated.
-        config: Of a dataset that trajkit did not publish: which configuration.
-        from_: Of a dataset that trajkit did not publish: its format, as in import.
-        skip_bad: Of a dataset that trajkit did not publish: leave out what cannot be read.
-        success: Of a dataset that trajkit did not publish: when an episode is a success, as in import.
+        config: For a dataset that trajkit did not publish: its configuration.
+        from_: For a dataset that trajkit did not publish: its format, as in import.
+        skip_bad: For a dataset that trajkit did not publish: leave out unreadable rows.
+        success: For a dataset that trajkit did not publish: when an episode is a success, as in import.
 
     Raises:
-        ServiceError: The Hub has no such dataset, or does not show it.
+        ServiceError: The Hub has no such dataset, or denies access to it.
         DataError: It cannot be read.
         StoreError: `output` exists.
 

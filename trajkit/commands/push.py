@@ -30,13 +30,13 @@ class Published(Result):
     """What is on the Hub now; after a dry run only what would be."""
 
     facts: Facts | None
-    """What is known of the stores: leaks, replays, secrets; None of a model."""
+    """What is known about the stores: leaks, replays, secrets; None for a model."""
     plan: PushPlan
-    """Which files were sent, to whom; all of them where a dry run has no token to look at the Hub with."""
+    """Which files were sent, and to whom; all files if a dry run has no token for the Hub."""
     pushed: OnHub | None = None
     """The commit and its address; None after a dry run."""
     warning: str | None = None
-    """Why it could not be written down in the store; None where it was."""
+    """Why it could not be recorded in the store; None if it was."""
     licence: str | None = None
     """The licence that was named."""
     card: str = ""
@@ -45,7 +45,7 @@ class Published(Result):
     """Size of every file that was, or would be, sent."""
 
     def to_json(self) -> dict[str, Any]:
-        """What was published; of a dry run the card and every file as well."""
+        """What was published; after a dry run also the card and every file."""
         plan, pushed = self.plan, self.pushed
         shown = {
             "repository": plan.repository,
@@ -97,23 +97,23 @@ def push(
 
     A store becomes the configurations sft (rows to train on), episodes, steps and feedback; a folder of
     stores has a split for each. The plan is shown first, with what a search for secrets found. All of it is
-    one commit: the Hub gets everything, or nothing. HF_TOKEN, or `hf auth login`, says who you are.
+    one commit: the Hub gets everything, or nothing. HF_TOKEN, or `hf auth login`, identifies you.
 
     Args:
         what: Stores, a folder of stores, or a model: the name of a job, or a folder.
         repository: The dataset or the model on the Hub.
-        private: Who sees it. A public repository needs a licence, and stays private until it was verified.
+        private: Who can see it. A public repository needs a licence, and stays private until it is verified.
         tag: A name for this version, such as v1.
         license: The licence, such as apache-2.0 or cc-by-4.0.
         language: Language of the texts; may be repeated. Default: en.
         pretty_name: Title of the card. Default: the name of the repository.
-        card_tag: One more word to find it by; may be repeated.
-        traces: Publish session traces for the Hub's viewer as well, a file per episode.
+        card_tag: A further tag of the card; may be repeated.
+        traces: Also publish session traces for the Hub's viewer, one file per episode.
         allow_findings: Publish secrets or personal data that the search found.
         pattern: A regular expression that must not be published, by name; may be repeated.
-        gate: Ask betterleaks or gitleaks as well, where one is on the PATH.
-        merged: Of a job: publish the whole model instead of the adapter.
-        base: The model that a model was tuned from, as the Hub calls it.
+        gate: Also run betterleaks or gitleaks, if one is on the PATH.
+        merged: For a job: publish the whole model instead of the adapter.
+        base: The model that a model was tuned from, by its name on the Hub.
         dataset: The published dataset that a model was tuned on.
         evaluation: A folder of `trajkit report`, or its report.json: the table of a model's card.
         runs: The folder where jobs are kept.
@@ -142,9 +142,7 @@ def push(
     )
     places = store_paths(what)
     for place in filter(is_address, places):
-        raise RequestError(
-            f"{place} is an address, and what is pushed is on this machine", hint="copy it first"
-        )
+        raise RequestError(f"{place} is an address, and push reads local files", hint="copy it first")
     of_model = ModelOptions(merged, base, dataset, path_or_none(evaluation))
     hub = _checked_hub(wish, is_public=not private, dry_run=dry_run)
     with tempfile.TemporaryDirectory(prefix="trajkit-push-") as name:
@@ -174,7 +172,7 @@ def push(
         if dry_run or hub is None:
             talk(
                 "dry run: nothing was published"
-                + ("" if hub is not None else ", and without a token the Hub was not asked")
+                + ("" if hub is not None else ", and without a token the Hub was not called")
             )
             return published
         if plan.changes_anything:
@@ -186,7 +184,7 @@ def _checked_hub(wish: CardWish, *, is_public: bool, dry_run: bool) -> Hub | Non
     """The Hub; None for a dry run without a token. What cannot be published is refused before it is made.
 
     Raises:
-        RequestError: The name or the licence will not do.
+        RequestError: The name or the licence is invalid.
         ServiceError: There is no token, or it may not write there.
     """
     from trajkit.publishing.card import check_wish
@@ -237,7 +235,7 @@ def _plan(
 
 
 def _sent(hub: Hub, planned: Published, ready: Ready) -> Published:
-    """Send it, and write down in the stores where it is."""
+    """Send it, and record in the stores where it is."""
     from trajkit.publishing.push import push as publish
     from trajkit.publishing.push import write_down
 

@@ -9,6 +9,7 @@ import decimal
 import io
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +34,7 @@ class Rows(list[dict[str, Any]], Result):
 
     Args:
         answer: The columns, and the rows to be read.
-        limit: Most rows; None for all, of which a table has 100.
+        limit: Maximum rows; None for all, or 100 in a table.
         csv: Whether the text is CSV instead of a table.
     """
 
@@ -116,18 +117,18 @@ def query(
 
     The dialect is DuckDB's. A metric of an episode is metrics.NAME; steps_full adds the full prompt to each
     step. The query sees the store and nothing else, and changes nothing. Rows that do not fit into memory
-    wait on disk. --json prints each row as a line of JSON.
+    spill to disk. --json prints each row as a line of JSON.
 
     Args:
         store: The store.
         sql: The SELECT.
-        limit: Most rows. Default: 100 in a printed table, else all.
+        limit: Maximum rows. Default: 100 in a printed table, else all.
         csv: Print comma-separated values with a line of headings.
-        timeout: Longest time of the query.
-        memory: Most memory of DuckDB; texts that functions make do not count.
+        timeout: Time limit of the query, in seconds.
+        memory: Maximum memory of DuckDB; texts that functions make do not count.
 
     Raises:
-        QueryError: It is not one SELECT that reads, a name does not exist, or it takes too long.
+        QueryError: It is not one read-only SELECT, a name does not exist, or it takes too long.
         StoreError: The store cannot be read, or memory ran out.
 
     Example:
@@ -150,12 +151,14 @@ def query(
 
 
 def _text(value: Any) -> str:
-    value = "" if value is None else _json_value(value)
+    value = "" if value is None else value if isinstance(value, float) else _json_value(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _json_value(value: Any) -> Any:
-    """Dates as ISO 8601, bytes as hex, whole decimals as integers."""
+    """Dates as ISO 8601, bytes as hex, whole decimals as integers; null for infinity and NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, decimal.Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):

@@ -18,7 +18,7 @@ class RandomModel(Result):
     path: str
     """Its folder."""
     shape: str
-    """Whose shape it has."""
+    """The model whose shape it has."""
     n_weights: int
     """Number of weights."""
     n_bytes: int
@@ -38,11 +38,11 @@ def random_model(
 ) -> RandomModel:
     """Write a model with random weights, of a real model's shape.
 
-    It shows how fast a training or a server is on this machine, and how much memory it takes, where the
-    real weights are not at hand. It has learned nothing. Weights are in bf16: two bytes each.
+    It shows the speed and memory use of a training run or a server on this machine, without the real weights.
+    It has learned nothing. Weights are in bf16: two bytes each.
 
     Args:
-        shape: Whose shape it has.
+        shape: The model whose shape it has.
         output: The folder to write.
         tokenizer: Tokenizer of the model: a folder, an id, or a sample. The vocabulary is the shape's.
         layers: Number of layers. Default: the shape's.

@@ -1,4 +1,4 @@
-"""Carry out the history of a store again, and check that the same store comes out."""
+"""Repeat the history of a store, and check that the result is the same store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core.address import Address, local_copy, place_of
-from trajkit._core.files import refuse_existing, sha256_file
+from trajkit._core.files import make_parent, refuse_existing, sha256_file
 from trajkit._core.output import console
 from trajkit._core.output.console import confirm, line, plural, talk
 from trajkit._core.output.result import Result
@@ -41,25 +41,25 @@ if TYPE_CHECKING:
 
 _FORGET = "forget"
 _CODE = {"score": "with", "replay": "env", "import": "from"}
-"""Options that name code of a user, by command."""
+"""Options that name user code, by command."""
 
 
 @dataclass(eq=False)
 class Step:
-    """A store on the way: one that is there, or one that is made again."""
+    """A store of the plan: one that exists, or one that is made again."""
 
     version: Version
     """The version of the history."""
     place: str | None = None
-    """Where the store is; None where it has to be made."""
+    """Where the store is; None if it must be made."""
     parents: list[Step] = field(default_factory=list)
-    """What it is made of."""
+    """The steps that it is made from."""
     command: str | None = None
-    """The command that makes it, with the beginnings of digests for stores that are made before."""
+    """The command that makes it, with the beginnings of digests for stores made before it."""
     missing: str | None = None
-    """Why it cannot be made; None where it can."""
+    """Why it cannot be made; None if it can."""
     code: str | None = None
-    """The code of a user that the command runs; None for none."""
+    """The user code that the command runs; None for none."""
 
     @property
     def name(self) -> str:
@@ -79,25 +79,25 @@ class Step:
 
 @dataclass(frozen=True)
 class Rebuilt(Result):
-    """The plan, and the store that came out."""
+    """The plan, and the resulting store."""
 
     steps: tuple[Step, ...]
     """The steps in their order."""
     digest: str
     """The digest of the store, before and after."""
     path: Path | None = None
-    """The new store; None where none was made."""
+    """The new store; None if none was made."""
     manifest: Manifest | None = None
     """Its manifest."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What does not exist any more, or cannot be done again."""
+        """What no longer exists, or cannot be repeated."""
         return tuple(each.missing for each in self.steps if each.missing is not None)
 
     @property
     def failure(self) -> DataError | None:
-        """The error that names what is missing; None where nothing is."""
+        """The error that names what is missing; None if nothing is."""
         if not self.missing:
             return None
         return DataError(
@@ -137,28 +137,28 @@ def rebuild(
     dry_run: bool = False,
     yes: bool = False,
 ) -> Rebuilt:
-    """Make a store again from its history, and check that the same digest comes out.
+    """Make a store again from its history, and check that it has the same digest.
 
-    The plan comes first: each command, and what it reads. It begins with the nearest ancestors that exist: a
-    tagged store, one below the folder of stores or --from, or sample:NAME. Exports read --source, else what
-    `trajkit export` would read, until the time of the old export; imports read the same file; pulls the same
-    commit. What does not exist is named, and nothing is done then. Episodes that `trajkit forget` was given
-    do not come back.
+    The plan is printed first: each command, and what it reads. It begins with the nearest ancestors that
+    exist: a tagged store, one below the folder of stores or --from, or sample:NAME. Exports read --source,
+    else what `trajkit export` would read, until the time of the old export; imports read the same file; pulls
+    the same commit. If something does not exist, it is named and nothing is done. Episodes that `trajkit
+    forget` removed are not restored.
 
-    Not repeated are rollouts, evaluations and trainings, as models need not answer the same again; a
-    redaction with patterns of your own, whose values no history has; and entries whose options this trajkit
-    does not know. A score runs your function again.
+    Rollouts, evaluations and training runs are not repeated, as models may answer differently; nor is a
+    redaction with your own patterns, whose values no history has, or an entry with options that this trajkit
+    does not have. A score runs your function again.
 
     Args:
         store: The store, or its `manifest.json` alone.
         output: The store to write.
-        from_: Look for stores below this folder too. May be repeated.
+        from_: Also look for stores below this folder. May be repeated.
         source: What exports read.
         dry_run: Print the plan and write nothing.
-        yes: Do not ask before code of a user runs.
+        yes: Do not ask before user code runs.
 
     Raises:
-        DataError: A source is missing, a step cannot be repeated, or another digest came out.
+        DataError: A source is missing, a step cannot be repeated, or the digest differs.
         StoreError: There is no manifest, or `output` exists.
 
     Example:
@@ -171,6 +171,8 @@ def rebuild(
     refuse_existing(goal)
     folders = [Path(from_)] if isinstance(from_, str | Path) else list(map(Path, from_))
     shelves = Shelves(folders, but=place_of(place))
+    if place_of(place).is_dir():
+        _refuse_forgotten(place_of(place), shelves.forgotten)
     try:
         steps = _Plan(shelves, source).of(history(manifest))
     except RecursionError:
@@ -261,7 +263,7 @@ class _Plan:
         return " ".join(["trajkit", *map(quoted, words)])
 
     def _missing(self, step: Step) -> str | None:
-        """What a step reads, besides what earlier steps make, and is not there."""
+        """What is missing of a step's inputs, besides those that earlier steps make."""
         entry = step.version.entry
         assert entry is not None
         for name, digest in others_of(entry).items():
@@ -278,7 +280,7 @@ class _Plan:
 
 
 def _silent(source: str | None) -> str | None:
-    """Why no database or archive can be read; None where one can."""
+    """Why no database or archive can be read; None if one can."""
     from trajkit.sources.open import find_source, open_source
     from trajkit.store.reader import open_store
 
@@ -294,7 +296,7 @@ def _silent(source: str | None) -> str | None:
 
 
 def _unreachable(entry: LineageEntry) -> str | None:
-    """Why a commit of the Hub cannot be read; None where it can."""
+    """Why a commit of the Hub cannot be read; None if it can."""
     from trajkit.publishing.hub import Hub, found_token
 
     repository, _, commit = str(entry.arguments.get("repository")).partition("@")
@@ -306,13 +308,13 @@ def _unreachable(entry: LineageEntry) -> str | None:
 
 
 def _code_of(entry: LineageEntry) -> str | None:
-    """The code of a user that an entry names."""
+    """The user code that an entry names."""
     named = entry.arguments.get(_CODE.get(entry.verb, ""))
     return named if isinstance(named, str) and ":" in named else None
 
 
 def _other_code(entry: LineageEntry) -> str | None:
-    """Why the file of a scorer is not the one that scored; None where it is, or nothing is known of it."""
+    """Why the file of a scorer is not the one that scored; None if it is, or if unknown."""
     named, sha256 = _code_of(entry), entry.result.get("source_sha256")
     file = Path((named or "").rpartition(":")[0])
     if file.suffix != ".py" or sha256 is None:
@@ -323,12 +325,12 @@ def _other_code(entry: LineageEntry) -> str | None:
 
 
 def _carry_out(steps: Sequence[Step], goal: Path, shelves: Shelves, source: str | None) -> None:
-    """Make the stores that are not there, one after another; the last one becomes the goal."""
+    """Make the missing stores, one after another; the last one becomes the goal."""
     from trajkit.store.reader import open_store
 
     is_here = not isinstance(goal, Address)
     if is_here:
-        goal.absolute().parent.mkdir(parents=True, exist_ok=True)
+        make_parent(goal.absolute())
     with tempfile.TemporaryDirectory(
         dir=goal.absolute().parent if is_here else None, prefix=".rebuild-"
     ) as work:
@@ -357,10 +359,10 @@ def _carry_out(steps: Sequence[Step], goal: Path, shelves: Shelves, source: str 
 
 
 def _remade(step: Step, parents: Sequence[str], output: Path, shelves: Shelves, source: str | None) -> Path:
-    """Make the store of a step; where it is.
+    """Make the store of a step, and return where it is.
 
     Raises:
-        DataError: The command failed, or another store came out.
+        DataError: The command failed, or made another store.
     """
     from trajkit.store.catalog import stores_in
 
@@ -386,8 +388,8 @@ def _remade(step: Step, parents: Sequence[str], output: Path, shelves: Shelves, 
             return path
     others = ", ".join(digest[:SHORT] for _, digest in stores)
     raise DataError(
-        f"`{step.command}` made {others or 'no store'}, and not {step.name}",
-        hint=f"its source has changed, or trajkit {entry.trajkit_version} did something else",
+        f"`{step.command}` made {others or 'no store'}, not {step.name}",
+        hint=f"its source has changed, or trajkit {entry.trajkit_version} worked differently",
     )
 
 

@@ -1,4 +1,4 @@
-"""Take in traces that programs send, as a collector of OpenTelemetry does."""
+"""Receive traces that programs send, like a collector of OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def receive(
     """Receive OpenTelemetry traces from programs (OTLP over HTTP), until Ctrl-C.
 
     Programs send to the address that is printed: it is the default of OpenTelemetry's SDKs, else the value of
-    OTEL_EXPORTER_OTLP_ENDPOINT, with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf. Only programs of this machine
-    reach it. Each request is on the disk before it is answered. `trajkit import FOLDER --from otel` makes a
-    store of what came, also while more comes.
+    OTEL_EXPORTER_OTLP_ENDPOINT, with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf. Only local programs can reach
+    it. Each request is on disk before it is answered. `trajkit import FOLDER --from otel` makes a store of
+    the traces, even while more arrive.
 
     SDKs keep 128 attributes of a span, and OpenInference needs several for each message: set
     OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=100000 where the program runs, or long prompts are cut.
 
     Args:
-        output: The folder where traces are kept; further ones are added.
+        output: The folder where traces are kept; new ones are added.
         port: Port on loopback; 0 takes a free one.
-        until_idle: End when nothing has come for so long.
+        until_idle: End when nothing has arrived for this many seconds.
 
     Raises:
         StackError: The port is taken.

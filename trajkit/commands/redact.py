@@ -1,4 +1,4 @@
-"""Replace secrets and personal data by placeholders."""
+"""Replace secrets and personal data with placeholders."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Redacted(Result):
     report: RedactReport
     """What was found, by kind and place, never a value."""
     gate: Opinion | None
-    """What another scanner still finds; None where none was asked."""
+    """What another scanner still finds; None if none was run."""
 
     @property
     def exit_code(self) -> int:
-        """1 where the other scanner still finds something."""
+        """1 if the other scanner still finds something."""
         return int(self.gate is not None and bool(self.gate.n_by_rule))
 
     def to_json(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def redact(
 ) -> Redacted:
     """Replace secrets and personal data with placeholders like [EMAIL_1].
 
-    The same value gets the same placeholder in the whole store; JSON stays JSON, also inside texts, and a
+    The same value gets the same placeholder in the whole store; JSON stays JSON, even inside texts, and a
     number stays a number. The report shows kinds and places, never a value. Redact before `trajkit split`:
     both sides then have the same placeholders.
 
@@ -71,20 +71,20 @@ def redact(
     needs trajkit[pii] and, for names, a model such as that of `python -m spacy download en_core_web_lg`.
 
     Args:
-        store: The store. Default: the last store that was written here.
+        store: The store. Default: the last store written here.
         pattern: One more kind, as a regular expression; its group `value`, else its first group, is replaced.
             May be repeated.
-        pattern_file: A file of such patterns, NAME=REGEX on a line; a line that begins with # is ignored.
+        pattern_file: A file of such patterns, one NAME=REGEX per line; a line that begins with # is ignored.
         skip: Leave this kind as it is. May be repeated.
-        pii: Look for names, places and accounts too, with presidio: it takes far longer.
+        pii: Also look for names, places and accounts, with presidio: it takes far longer.
         pii_model: The spaCy model that presidio uses, by name or folder; `none` for no names. Turns --pii on.
             Default: en_core_web_lg.
-        gate: Scan the new store with betterleaks or gitleaks, where one is on the PATH. Default: --gate.
+        gate: Scan the new store with betterleaks or gitleaks, if one is on the PATH. Default: --gate.
         output: The store to write.
         dry_run: Print the report and write nothing.
 
     Raises:
-        RequestError: A pattern cannot be read, or there is no such kind.
+        RequestError: A pattern is invalid, or there is no such kind.
         MissingExtra: `pii` needs trajkit[pii].
         StoreError: The store cannot be read, or `output` exists.
 

@@ -1,4 +1,4 @@
-"""Add a tuned model to a gateway's configuration as a variant, or say how any client reaches it."""
+"""Add a tuned model to a gateway's configuration as a variant, or print how any client reaches it."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Registered(Result):
     """A change of a configuration: what was written, or would be."""
 
     diff: tuple[str, ...] = ()
-    """The change, line by line; nothing where the configuration says it already."""
+    """The change, line by line; empty if the configuration has it already."""
     registration: Registration | None = None
-    """What the ledger says of it; None where nothing was written."""
+    """Its entry in the ledger; None if nothing was written."""
     notes: tuple[str, ...] = ()
     """What a user should know."""
     placeholders: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ def register(
     dry_run: bool = False,
     yes: bool = False,
 ) -> Registered:
-    """Add the model of JOB to a gateway's configuration as a new variant; without JOB, that of the last.
+    """Add the model of JOB to a gateway's configuration as a new variant; without JOB, that of the last job.
 
     The new variant is the template variant with the tuned model. Every comment and the order of the file
     stay. It gets no traffic without --traffic: where the gateway sampled all variants evenly, their
@@ -103,8 +103,8 @@ def register(
     replaced; no database is touched. A running gateway must be restarted.
 
     With a --config that ends in .yaml or .yml the model is added to the model list of the LiteLLM proxy,
-    under a name that nothing in the file uses yet. Where `litellm` is on the PATH, the proxy itself serves
-    the edited configuration before the old one is replaced.
+    under a name that nothing in the file uses yet. If `litellm` is on the PATH, the proxy itself serves the
+    edited configuration before the old one is replaced.
 
     Args:
         job: Name of the job. Default: the last job that was started here.
@@ -115,19 +115,19 @@ def register(
         template_variant: Take the prompts of this variant. Default: that of the learned steps.
         variant: Name of the new variant. Default: the template's name and the method, such as _sft. With
             LiteLLM, the name that clients call. Default: --name, else the job.
-        traffic: Its share of the traffic, such as 5%; of a variant that is registered no other option is
-            needed. Default: none.
-        server: What serves a model of yours. Default: vllm on a GPU, else trajkit.
-        api_base: Address where a model of yours answers. Default: port 8000 here.
+        traffic: Its share of the traffic, such as 5%; for a registered variant no other option is needed.
+            Default: none.
+        server: What serves your own model. Default: vllm on a GPU, else trajkit.
+        api_base: Address of your own model. Default: port 8000 here.
         api_key_location: Where its key is found, such as env::MY_KEY. Default: none.
-        name: What the configuration calls a model of yours. Default: the job.
-        served_as: What its server calls it, where that is another name.
+        name: Name of your own model in the configuration. Default: the job.
+        served_as: Its name at its server, if different.
         emit: Print address, model and sampling for any other client instead; no configuration is needed.
         output: With --emit: write them into a file.
-        undo: Take back the last registration, or that of --variant.
+        undo: Undo the last registration, or that of --variant.
         runs: Folder where jobs are kept.
         dry_run: Print the change and write nothing.
-        yes: Do not ask.
+        yes: Skip the confirmation.
 
     Raises:
         RequestError: There is no such model, options do not go together, or `yes` is not given and no
@@ -184,7 +184,7 @@ def _registered(found: Candidate, ledger: Ledger, asked: Mapping[str, Any]) -> R
         new, backups = "registered", [each.backup for each in written.files]
         said |= {"registration_id": written.registration_id, "is_written": True}
         said["backups"] = list(map(str, backups))
-        talk(f"what was there before: {', '.join(str(near(each)) for each in backups)}")
+        talk(f"backup: {', '.join(str(near(each)) for each in backups)}")
         talk(_RESTART)
     _tell_server(found)
     outcome = line(f"{planned.pattern}  {planned.title}  {new}  {found.tuned.name}")
@@ -223,7 +223,7 @@ def _check(asked: Mapping[str, Any]) -> None:
     from trajkit.commands.registration.candidate import refuse_options
 
     if asked["goal"] is not None and asked["emit"] is None:
-        raise RequestError("-o is for --emit", hint="the configuration is written in its place")
+        raise RequestError("-o is for --emit", hint="the configuration is edited in place")
     if asked["undo"]:
         refuse_options(asked, _NOT_TO_UNDO, "--undo")
     elif asked["emit"] is not None:
@@ -233,15 +233,15 @@ def _check(asked: Mapping[str, Any]) -> None:
 
 
 def _with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with what the ledger knows of a variant that is only to get another share of the traffic.
+    """The options, completed from the ledger for a variant that only gets another share of the traffic.
 
     Args:
         ledger: Where registrations are.
-        job: Whose model; None for the variant that is named, else for the last job.
+        job: The job of the model; None for the named variant, else for the last job.
         asked: The options.
 
     Returns:
-        The options, with the candidate as `found`: None where there is more to do than to direct traffic.
+        The options, with the candidate as `found`: None if more than the traffic is to be changed.
     """
     from trajkit.commands.registration.candidate import Candidate
     from trajkit.registry.toml_file import Configuration
@@ -268,7 +268,7 @@ def _with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> di
 
 
 def _emitted(found: Candidate, asked: Mapping[str, Any]) -> Registered:
-    """Address, model and sampling for any client; in a file too, where one is named.
+    """Address, model and sampling for any client; also in a file, if one is named.
 
     The sampling is that of the variant whose prompts the model learned.
     """
@@ -299,7 +299,7 @@ def _emitted(found: Candidate, asked: Mapping[str, Any]) -> Registered:
 
 
 def _undone(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> Registered:
-    """Show what a registration changed, ask, put back what the files were, and note it."""
+    """Show what a registration changed, ask, restore the files, and record it."""
     from trajkit.registry import change
     from trajkit.registry.ledger import Undone
 
@@ -321,7 +321,7 @@ def _undone(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> Regist
 
 
 def _last_registration(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> Registration:
-    """The newest registration that stands, of what is asked for.
+    """The newest active registration that matches the options.
 
     Raises:
         RequestError: There is none.

@@ -25,13 +25,13 @@ class Replayed(Result):
     replay: Replay
     """What was verified, what differs, and what could not be played."""
     made: Made | None
-    """The store that was written, or would have been; None where none was asked for."""
+    """The store that was written, or would have been; None if none was requested."""
     only_verified: bool = False
     """Whether the store leaves out what differs."""
 
     @property
     def failure(self) -> DataError | None:
-        """The first difference; None where there is none, or where the store leaves it out."""
+        """The first difference; None if there is none, or if the store leaves it out."""
         found = self.replay
         if not found.n_different or self.only_verified:
             return None
@@ -43,7 +43,7 @@ class Replayed(Result):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The verdicts; where a store was asked for, below its own fields."""
+        """The verdicts; if a store was requested, below its own fields."""
         value = {**self.replay.model_dump(mode="json"), "share_verified": self.replay.share_verified}
         return value if self.made is None else {**self.made.to_json(), "replay": value}
 
@@ -84,22 +84,22 @@ def replay(
     The replay compares, byte by byte, the hash of the initial state, and of each step the observation, the
     executed action, its validity, the reward and the ends. Values that are not stored are not compared. The
     environment is the one of trajkit's that the episode names, or --env: code that only the store names is
-    not run. Settings and limit of steps are those of the rollout in the lineage, else --env-set and
-    --max-steps. A difference makes the exit code 1; in Python it is not raised.
+    not run. Settings and step limit are those of the rollout in the lineage, else --env-set and --max-steps.
+    The exit code is 1 on a difference; in Python it is not raised.
 
     Args:
-        store: The store. Default: the last store that was written here.
+        store: The store. Default: the last store written here.
         fill: Add rewards, ends and executed actions that the store lacks.
         only_verified: Leave out the episodes that are not verified.
         env: The environment, such as my_pkg.env:MyEnv. Default: that of the rollout in the lineage.
         env_set: A setting of the environment. May be repeated.
-        max_steps: The limit of steps of the rollout.
+        max_steps: The step limit of the rollout.
         output: Write a store that records what was verified. Default: none; with --fill or --only-verified a
             new name in the folder of stores.
         dry_run: With --fill or --only-verified: write nothing.
 
     Raises:
-        RequestError: The environment is not known.
+        RequestError: The environment is unknown.
         NothingMatched: No episode could be played.
         StoreError: The store cannot be read, or `output` exists.
 

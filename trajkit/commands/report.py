@@ -1,4 +1,4 @@
-"""Say how variants did and how they differ, with what they learned from."""
+"""Report the results of variants and their differences, with their training data."""
 
 from __future__ import annotations
 
@@ -47,32 +47,32 @@ def report(
 ) -> Report:
     """Compare the variants in evaluation stores.
 
-    NAME=STORE names the episodes of a store, such as before=stores/a after=stores/b. In Python a mapping does
-    it. Without a store the command takes the last evaluation that was played here.
+    NAME=STORE names the episodes of a store, such as before=stores/a after=stores/b. In Python it is a
+    mapping. Without a store the command takes the last evaluation played here.
 
-    Tasks weigh the same, and a world (environment, task and seed) counts once, however often it was tried.
-    Success has Wilson's interval, other means have the bootstrap's within tasks. Differences are taken pair
-    by pair, over the worlds that both variants played. Where any episode was played for evaluation, the
-    others are left out.
+    Tasks have the same weight, and a world (environment, task and seed) counts once, however often it was
+    tried. Success has Wilson's interval, other means a bootstrap interval within tasks. Differences are
+    paired, over the worlds that both variants played. If any episode was played for evaluation, the others
+    are left out.
 
-    Where answers were drawn in several ways, variants are compared within each: --baseline A is then A with
+    If answers were sampled in several ways, variants are compared within each: --baseline A is then A with
     every decoding. A variant that is alone with its decoding is compared with the others, if --baseline names
     it.
 
     --require takes MEASURE.FIELD, one of >, >=, <, <=, and a number. Fields are difference, low, high,
     baseline_value, candidate_value, standard_error, n_pairs and p_value of every comparison over all tasks;
     MEASURE[goto].FIELD is about one task, MEASURE[candidate=tuned, baseline=base].FIELD about one pair, and
-    decoding=greedy about answers that were drawn so. Measures are success, episode_return (or total_reward),
+    decoding=greedy about answers sampled that way. Measures are success, episode_return (or total_reward),
     n_steps, n_output_tokens, n_input_tokens, invalid and cost_usd.
 
-    The training of a tuned variant is found by its name, or its model's, among the jobs under --runs and
+    The training run of a tuned variant is found by its name, or its model's, among the jobs under --runs and
     their ledger; with several sizes of training data there is a learning curve.
 
     Args:
         stores: Evaluation stores, or folders of them.
         output: Write a page, Markdown, JSON, and every chart as PNG and SVG.
         baseline: The variant that the others are compared with; may be repeated. Default: the first.
-        across_decodings: Compare also answers that were drawn in different ways.
+        across_decodings: Also compare answers that were sampled in different ways.
         require: Exit 1 unless it holds, such as 'success.low > 0'; may be repeated.
         trained_on: Training data: also report only the worlds whose text is not in it; may be
             repeated.
@@ -84,7 +84,7 @@ def report(
         runs: The folder where jobs are kept.
 
     Raises:
-        NotHeld: Something that is required does not hold; everything was written before.
+        NotHeld: A requirement does not hold; everything was written before.
         RequestError: There is no such variant, or a number is out of its range.
         NothingMatched: There is no episode.
         StoreError: A store cannot be read, or `output` exists.
@@ -129,7 +129,7 @@ def report(
 
 
 def _named(stores: StoreLike | Iterable[StoreLike] | Mapping[str, StoreLike] | None) -> list[str]:
-    """Where the stores are, as `NAME=STORE` where they are named."""
+    """Where the stores are, as `NAME=STORE` if they are named."""
     if stores is None:
         return [last_evaluation()]
     if isinstance(stores, Mapping):
@@ -144,11 +144,11 @@ def _placed(text: str) -> str:
 
 
 def _trainings(runs_folder: Path, trained: Mapping[str, str]) -> Callable[[str], Training | None]:
-    """Finds what a variant learned from, among the models that are known here.
+    """Finds what a variant learned from, among the known models.
 
     Args:
         runs_folder: Where jobs are kept.
-        trained: The job or the model of a variant, where its name does not say.
+        trained: The job or the model of a variant, if its name does not tell.
 
     Raises:
         RequestError: There is no such model.

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Reservations(list["Reserved"], Result):
-    """The worlds that are reserved, each with the file that says so.
+    """The worlds that are reserved, each with the file that reserves it.
 
     Args:
         reserved: The worlds.
-        is_list: Whether the JSON is a list: they were listed, and not made.
+        is_list: Whether the JSON is a list: they were listed, not made.
     """
 
     def __init__(self, reserved: Iterable[Reserved], *, is_list: bool = False) -> None:
@@ -28,7 +28,7 @@ class Reservations(list["Reserved"], Result):
         self._is_list = is_list
 
     def to_json(self) -> Any:
-        """A reservation with its file; a list of them where they were listed."""
+        """A reservation with its file; a list of them if they were listed."""
         if self._is_list:
             return [{"path": str(each.path), **each.reservation.model_dump(mode="json")} for each in self]
         (new,) = self
@@ -52,10 +52,9 @@ def reserve(
 ) -> Reservations:
     """Reserve the worlds of some seeds for evaluation, or list those that are reserved.
 
-    The nearest trajkit.toml from here upward keeps them, with the hashes of the initial states; where
-    there is none, one is made at the root of the project. `trajkit rollout --purpose train` refuses these
-    seeds, and `trajkit leak` and every training refuse their episodes. To free them, remove their table
-    from the file.
+    The nearest trajkit.toml from here upward keeps them, with the hashes of the initial states; if there is
+    none, one is made at the root of the project. `trajkit rollout --purpose train` refuses these seeds, and
+    `trajkit leak` and every training job refuse their episodes. To free them, remove their table there.
 
     Args:
         env_id: The environment. Default: list the reserved worlds.
@@ -87,7 +86,7 @@ def reserve(
             talk("nothing is reserved")
         return listed
     if seeds is None:
-        raise RequestError(f"which seeds of {env_id}?", hint=f"trajkit reserve {env_id} --seeds 200:220")
+        raise RequestError(f"no --seeds for {env_id}", hint=f"trajkit reserve {env_id} --seeds 200:220")
     done = keep(
         env_id,
         seeds=seeds,

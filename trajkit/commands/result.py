@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Made(Result):
-    """A new store and how it came to be; after a dry run only how it would."""
+    """A new store and how it was made; after a dry run only how it would be."""
 
     entry: LineageEntry
-    """What was done: episodes and steps in, out, and left by reason."""
+    """What was done: episodes and steps in, out, and left out by reason."""
     path: Path | None = None
     """The new store's folder; None after a dry run."""
     manifest: Manifest | None = None
     """The new store's manifest; None after a dry run."""
     report: Any = None
-    """What else the command computed, such as the spread of weights; None where there is nothing else."""
+    """What else the command computed, such as the spread of weights; None if there is nothing else."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the JSON."""
     head: str = ""
@@ -51,7 +51,7 @@ class Made(Result):
         return open_dataset(self.path)
 
     def kept(self) -> Self:
-        """Remember the store as the last one; say so where nothing was written."""
+        """Remember the store as the last one; print a note if nothing was written."""
         if self.path is None or self.manifest is None:
             talk("dry run: nothing was written")
         else:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _World(TypedDict, total=False):
-    """What is played, and how often."""
+    """What to play, and how often."""
 
     env: Annotated[str | None, Option(metavar="ENVIRONMENT")]
     """Environment to play: babyai, textworld, `my_pkg.env:MyEnv` or `gym:Maze-v0`."""
@@ -38,12 +38,12 @@ class _World(TypedDict, total=False):
     task: TaskList
     """Tasks, or games, with commas. Default: all."""
     seeds: Annotated[str, Option(metavar="SEEDS")]
-    """Seeds to learn from. Default: as many as are needed, from 0 on, without reserved ones."""
+    """Seeds to learn from. Default: as many as needed, from 0 on, without reserved ones."""
     eval_seeds: Annotated[str, Option(metavar="SEEDS")]
     """Reserved seeds to measure with, each on every task. Default: the first 32 that are reserved."""
     config: Annotated[Place | None, Option(metavar="FILE")]
-    """Gateway's configuration whose templates write the prompts. Default: that of trajkit.toml where
-    --variant is given; without one the prompts are trajkit's own."""
+    """Gateway configuration with the prompt templates. Default: that of trajkit.toml if --variant is given;
+    without one the prompts are trajkit's own."""
     function: Annotated[str | None, Option(metavar="NAME")]
     """Function whose prompts are written. Default: that of trajkit.toml, else act."""
     variant: Annotated[str | None, Option(metavar="NAME")]
@@ -51,11 +51,11 @@ class _World(TypedDict, total=False):
     history: int
     """Latest steps shown to the model with each observation."""
     max_new_tokens: int
-    """Longest answer, in tokens."""
+    """Maximum tokens per answer."""
     max_episode_steps: int | None
-    """Cut an episode off after so many actions."""
+    """Cut an episode off after this many actions."""
     iterations: int
-    """How often the model plays and then learns from it."""
+    """How often the model plays and then learns."""
     seeds_per_iteration: int
     """Seeds that an iteration plays, each on every task."""
     num_generations: int
@@ -63,7 +63,7 @@ class _World(TypedDict, total=False):
     epochs: int
     """Passes over the steps of an iteration."""
     minibatches: int
-    """Steps of the optimizer in a pass."""
+    """Optimizer steps per pass."""
     eval_every: int
     """Iterations between two measurements on the held-out seeds."""
     keep_rollouts: bool
@@ -74,9 +74,9 @@ class Local(ModelOptions, _World, JobOptions, total=False):
     """Options of `rl_local`."""
 
     from_: Annotated[StoreLike | None, Option(metavar="STORE")]
-    """Store of logged episodes to learn in place of playing; --env then only measures."""
+    """Store of logged episodes to learn from instead of playing; --env then only measures."""
     policy: Annotated[str, Option(metavar="MODULE:NAME")]
-    """Agent of your own that plays with the model, such as `my_pkg.agent:MyAgent`; its calls are learned."""
+    """Your own agent, which plays with the model, such as `my_pkg.agent:MyAgent`; its calls are learned."""
     policy_set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE")]
     """A setting of the agent; may be repeated."""
     algorithm: Literal["grpo", "gigpo", "rloo", "reinforce", "ppo", "awr"]
@@ -84,11 +84,11 @@ class Local(ModelOptions, _World, JobOptions, total=False):
     temperature: float
     """Sampling temperature."""
     beta: float
-    """Factor of the KL divergence from the first model."""
+    """Coefficient of the KL divergence from the initial model."""
     entropy_coef: float
-    """Factor of the bonus for uncertain answers."""
+    """Coefficient of the entropy bonus."""
     max_kl: float | None
-    """Stop when the KL divergence of a token is above this, in nats."""
+    """Stop when the KL divergence per token exceeds this, in nats."""
 
 
 class Tinker(_World, JobOptions, total=False):
@@ -103,7 +103,7 @@ class Tinker(_World, JobOptions, total=False):
     r: int
     """Rank of the adapter."""
     seed: int
-    """Seed of the first weights, of the sampling and of the order of the rows."""
+    """Seed of the initial weights, of the sampling and of the order of the rows."""
     set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE", read=read_field)]
     """Any other field of the recipe, such as baseline=attempts; may be repeated."""
     tokenizer: Annotated[str | None, Option(metavar="DIR|ID")]
@@ -123,16 +123,16 @@ def rl_local(
     """Train a model by playing on this machine.
 
     In each iteration the model plays groups of attempts at the same seeds, in lock step; each step gets an
-    advantage, and the model takes a few steps of the optimizer. Held-out seeds measure it on the way, and the
-    best checkpoint is kept. The plan comes first. Ctrl-C ends the waiting and not the training, which has a
-    process of its own; `trajkit jobs` knows it, and a killed one goes on to the same weights. DIR/JOB/rl.html
+    advantage, and the optimizer takes a few steps. Held-out seeds measure the model during training, and the
+    best checkpoint is kept. The plan is printed first. Ctrl-C stops the waiting, not the training, which runs
+    in its own process; `trajkit jobs` lists it, and a killed one resumes to the same weights. DIR/JOB/rl.html
     has the curves while it runs.
 
     Args:
         model: Model to start from: a folder, an id, a job, or `sample:tiny-base`.
 
     Raises:
-        RequestError: A value cannot be, a seed to learn from is reserved, or one to measure with is not.
+        RequestError: A value is invalid, a seed to learn from is reserved, or one to measure with is not.
         TrainingError: Nothing can be learned, or the loss is not a number.
     """
     from trajkit.training.local.base_model import check_model
@@ -156,7 +156,7 @@ def rl_local(
     prepared = prepare_rl(request, runs, name=options["name"])
 
     def begin(runs: Runs, job_id: str) -> TuneJob:
-        take_wishes(runs, job_id, wanted)  # also of a job that is there already
+        take_wishes(runs, job_id, wanted)  # also of an existing job
         return start(runs, job_id)
 
     return carry_out(
@@ -177,20 +177,20 @@ def rl_tinker(
     model: Annotated[str, Option(metavar="NAME")],
     **options: Unpack[Tinker],
 ) -> TuneJob:
-    """Train a model by what it plays, at a service that speaks Tinker's API.
+    """Train a model by reinforcement learning at a service with Tinker's API.
 
-    As `rl local`, but the service has the model: it draws the answers and trains a LoRA adapter, and this
-    machine plays the environment, computes the advantages and measures. The plan comes first, and nothing is
-    called before you agree to it. The key comes from TINKER_API_KEY. Ctrl-C ends the waiting and not the
-    training, whose process here goes on; `trajkit jobs resume` goes on with a killed one after its last
+    As `rl local`, but the service has the model: it samples the answers and trains a LoRA adapter, and this
+    machine plays the environment, computes the advantages and measures. The plan is printed first, and
+    nothing is called before you agree to it. The key comes from TINKER_API_KEY. Ctrl-C stops the waiting, not
+    the training, whose local process continues; `trajkit jobs resume` resumes a killed one after its last
     iteration.
 
     Args:
-        model: Model to start from, as the service calls it, such as `Qwen/Qwen3-8B`.
+        model: Model to start from, by its name at the service, such as `Qwen/Qwen3-8B`.
 
     Raises:
-        RequestError: The service would be paid and that was not agreed to, there is no key, a value cannot
-            be, a seed to learn from is reserved, or one to measure with is not.
+        RequestError: The service costs money and was not confirmed, there is no key, a value is invalid, a
+            seed to learn from is reserved, or one to measure with is not.
         ServiceError: The service refused, or cannot be reached.
         TrainingError: Nothing can be learned.
     """
@@ -214,15 +214,15 @@ def rl_tinker(
     if not (is_open() or options["dry_run"] or options["yes"] or is_under_way(prepared.job)):
         forget(prepared, runs)
         raise RequestError(
-            f"{_where(wanted)} draws and trains, which is paid for",
-            hint="yes=True does that, dry_run=True shows the plan alone",
+            f"{_where(wanted)} samples and trains, which costs money",
+            hint="yes=True confirms it, dry_run=True only shows the plan",
         )
     return carry_out(
         prepared,
         runs,
         options,
         plan=_tinker_plan(prepared),
-        question="Play, and pay for what the service draws and trains?",
+        question="Play, and pay the service for sampling and training?",
         nothing="the service was not called",
         start=start,
         n_steps=prepared.recipe.iterations,
@@ -230,7 +230,7 @@ def rl_tinker(
 
 
 def _fields(options: Mapping[str, Any], kind: type[PlayedRecipe]) -> dict[str, Any]:
-    """The fields of a recipe that options give, with what is played."""
+    """The fields of a recipe from the options, with what is played."""
     return {**given_fields(options, kind), "play": {**given_fields(options, WorldRecipe), **_world(options)}}
 
 
@@ -260,7 +260,7 @@ def _plan(prepared: PreparedRl) -> Iterator[str]:
     yield _steps_line(found)
     yield "time      not known: it depends on the episodes; the first iteration shows it"
     if found.report_to == "wandb":
-        yield "told      Weights & Biases: every measurement and the recipe, over the network"
+        yield "reports   Weights & Biases: every measurement and the recipe, over the network"
     yield "price     none: it runs on this machine"
 
 
@@ -276,14 +276,14 @@ def _tinker_plan(prepared: PreparedTinker) -> Iterator[str]:
     yield f"{_steps_line(found)}, loss {found.loss_fn}"
     yield (
         f"tokens    {plural(reading.n_episodes, 'episode')}; a step reads {count(reading.n_prompt)} tokens at"
-        f" first, more with its history, and draws up to {count(found.play.max_new_tokens)}"
+        f" first, more with its history, and samples up to {count(found.play.max_new_tokens)}"
     )
     if reading.most_steps is not None:
         n_steps = reading.n_episodes * reading.most_steps
         n_read, n_drawn = n_steps * reading.n_prompt, n_steps * found.play.max_new_tokens
         yield (
             f"          with {plural(reading.most_steps, 'step')} in each, the most: {count(n_steps)} steps,"
-            f" about {count(n_read)} tokens read and up to {count(n_drawn)} drawn"
+            f" about {count(n_read)} tokens read and up to {count(n_drawn)} sampled"
         )
     times = "" if found.epochs == 1 else f" {found.epochs} times"
     yield f"          what an iteration plays is trained on{times}, prompts included"
@@ -302,7 +302,7 @@ def _steps_line(found: RlRecipe | TinkerRecipe) -> str:
 
 
 def _played_lines(found: PlayedRecipe, *, is_played: bool) -> Iterator[str]:
-    """What is played and measured, and how the model is asked."""
+    """What is played and measured, and how the model is called."""
     world = found.play
     if is_played:
         yield (
@@ -315,7 +315,7 @@ def _played_lines(found: PlayedRecipe, *, is_played: bool) -> Iterator[str]:
     )
     if world.env:
         yield f"prompts   {prompts}"
-        yield f"answers   up to {world.max_new_tokens} tokens, drawn at temperature {world.temperature:g}"
+        yield f"answers   up to {world.max_new_tokens} tokens, sampled at temperature {world.temperature:g}"
     if world.eval_seeds:
         often = plural(found.eval_every, "iteration")
         yield f"measured  seeds {world.eval_seeds} of every task, every {often}"

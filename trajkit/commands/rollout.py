@@ -26,12 +26,12 @@ class PlayerOptions(TypedDict, total=False):
     """The player: gateway, local, vllm, openai, expert, noisy-expert, random, human, or
     my_pkg.agent:MyAgent."""
     model: Annotated[str | None, Option(metavar="MODEL")]
-    """The model of openai and of an agent's calls; of local and vllm a job's name, a folder, an id or a
+    """The model of openai and of an agent's calls; for local and vllm a job's name, a folder, an id or a
     sample."""
     model_url: Annotated[str | None, Option(metavar="URL")]
     """Its OpenAI-compatible server. Default: OPENAI_BASE_URL, else OpenAI's own; with vllm one is started."""
     noise: Annotated[float | None, Option(least=0, most=1)]
-    """Share of a noisy expert's slips. Default: 0.3."""
+    """Share of a noisy expert's mistakes. Default: 0.3."""
     seeds: Annotated[str | None, Option(metavar="SEEDS")]
     """Seeds of every task: A:B (A to B-1), A:B:STEP, 1,5,9, or a file of them."""
     episodes: Count | None
@@ -39,7 +39,7 @@ class PlayerOptions(TypedDict, total=False):
     seed: Whole | None
     """The first seed. Default: 0."""
     shard: Annotated[str, Option(metavar="I/N")]
-    """Play only this part of everything; the N parts together are the whole."""
+    """Play only this part of the episodes; the N parts together are all."""
     purpose: Literal["train", "eval"]
     """Marks inferences and feedback; eval is never trained on."""
 
@@ -56,24 +56,24 @@ def rollout(
 
     It plays through the gateway at TENSORZERO_GATEWAY_URL; else through one of its own on the database at
     TENSORZERO_CLICKHOUSE_URL, with --config; else on the local stack (`trajkit up`). There is no gateway
-    process to start: that of TensorZero 2026.6.0 lives in the command that plays. The other policies need no
-    gateway and log nothing.
+    process to start: that of TensorZero 2026.6.0 runs inside the command that plays. The other policies need
+    no gateway and log nothing.
 
-    --policy local plays a model of this machine in this process, many episodes in lock step: --policy-set
+    --policy local plays a local model in this process, many episodes in lock step: --policy-set
     temperature=1, top_p=1, max_new_tokens=128, json_mode=auto|schema|object|off, thinking=false. The model
     gets the prompts of --function and --variant of --config, else those of --policy openai. The steps of
     experts hold the same prompts, and the answers that a model would have given.
 
-    --policy vllm plays the same models in a vLLM of your environment, which is started and ended with this
+    --policy vllm plays the same models in a vLLM of your environment, which is started and stopped with this
     command, or runs at --model-url. An adapter is loaded by its name. Token ids and log-probabilities are
     kept. The settings are those of local.
 
-    What is finished is kept in .trajkit/runs, in a folder for these options: the same command again plays
-    only what is missing, after Ctrl-C, a crash, an error or a limit. --new-run plays everything anew.
+    Finished episodes are kept in .trajkit/runs, in a folder for these options: the same command again plays
+    only what is missing, after Ctrl-C, a crash, an error or a limit. --new-run plays everything again.
     Concurrency, timeouts, limits and -o may differ from one time to the next. With --json each episode is a
     line, printed when it ends.
 
-    Exit codes: 0 every episode is done; 1 some ended by an error, or rows are missing in the database; 2 the
+    Exit codes: 0 every episode is done; 1 some ended in an error, or rows are missing in the database; 2 the
     request was wrong; 3 a package is missing; 4 a service refused or is down; 5 a limit stopped it; 130
     Ctrl-C.
 
@@ -81,7 +81,7 @@ def rollout(
         env_id: The environment, such as `babyai`.
 
     Raises:
-        RequestError: Something cannot be played as asked, or a model costs money and `yes` is not given.
+        RequestError: Something cannot be played as requested, or a model costs money and `yes` is not given.
         ServiceError: The gateway, its database or the model is down.
         RolloutError: The environment or the agent fails every time.
 

@@ -42,7 +42,7 @@ def run(
         Option(
             short="-o",
             metavar="PATH",
-            is_local_because="a run goes on from its folder; `trajkit select PATH/STORE -o ADDRESS` copies",
+            is_local_because="a run continues in its folder; `trajkit select PATH/STORE -o ADDRESS` copies",
         ),
     ],
     set: Settings | None = None,
@@ -51,10 +51,10 @@ def run(
 ) -> Report:
     """Run RECIPE: a YAML file, or one that comes with trajkit, such as babyai_local_sft.
 
-    A recipe is a YAML file with steps; each step is a command with its options, and `${NAME}` is what an
-    earlier one left. The run folder keeps the recipe as it ran, what became of each step, and everything the
-    steps leave. The same command again goes on after a kill, a failure or Ctrl-C: what is done is not done
-    again. In Python the failure of a step is told in the report, not raised, and what steps print goes to
+    A recipe is a YAML file with steps; each step is a command with its options, and `${NAME}` is the output
+    of an earlier one. The run folder keeps the recipe as it ran, the outcome of each step, and everything the
+    steps write. The same command again resumes after a kill, a failure or Ctrl-C: finished steps are not
+    repeated. In Python the failure of a step is in the report, not raised, and what steps print goes to
     stderr.
 
     Args:
@@ -62,7 +62,7 @@ def run(
         output: The run folder.
         set: Change an option of a step, as STEP.OPTION=VALUE; may be repeated.
         dry_run: Print the plan, check every step, and run none.
-        yes: Do not ask, and tell steps that would ask that it is fine.
+        yes: Skip the confirmation, also in the steps.
 
     Raises:
         RequestError: The recipe is wrong, another one ran in `output`, or `yes` is not given and no question
@@ -100,7 +100,7 @@ def run(
         with contextlib.nullcontext() if console.is_open() else contextlib.redirect_stdout(sys.stderr):
             report = run_steps(loaded, steps, folder, agreed=yes, on_step=tell)
     except KeyboardInterrupt:
-        talk(f"`{again}` goes on from here")
+        talk(f"`{again}` continues from here")
         raise
     return replace(report, again=again, seconds=time.monotonic() - started)
 

@@ -27,9 +27,9 @@ def score(
 ) -> Made:
     """Add a metric that a function of your own computes.
 
-    A scorer takes an episode and returns a number, True or False, or None where it has no score. With --per
-    step it takes a step; a step and its episode; or the messages of the prompt, the answer and the step, as
-    the scorer of `trajkit evaluate --prompts` does:
+    A scorer takes an episode and returns a number, True or False, or None if it has no score. With --per step
+    it takes a step; a step and its episode; or the messages of the prompt, the answer and the step, as the
+    scorer of `trajkit evaluate --prompts` does:
 
         def has_answer(episode):
             return "answer:" in episode.steps[-1].completion.content[0].text
@@ -38,11 +38,11 @@ def score(
     command continues where it was stopped.
 
     Args:
-        store: The store. Default: the last store that was written here.
+        store: The store. Default: the last store written here.
         with_: The function: my.py:fn, or my_pkg.module:fn.
         name: The metric's name.
         per: Score episodes, or steps.
-        optimize: Whether more is better, or less. Default: not known.
+        optimize: Whether more is better, or less. Default: unknown.
         max_bad: How many may fail; their score stays unknown.
         new_run: Score everything again and ignore what an earlier run kept.
         output: The store to write.

@@ -40,11 +40,11 @@ def select(
 
     The options apply in the order in which they are listed. A condition is an SQL expression over the columns
     of episodes, metrics, tags (tags.KEY), and n, n_success, avg, best, worst, rank and pass@k of the
-    episode's group in the whole store; comparisons may be chained, as in 0 < avg < 1. An unknown value passes
-    no comparison, and passes a negated one: `not speed > 1` keeps an episode without speed.
+    episode's group in the whole store; comparisons may be chained, as in 0 < avg < 1. An unknown value fails
+    every comparison, and passes a negated one: `not speed > 1` keeps an episode without speed.
 
     Args:
-        store: The store. Default: the last store that was written here.
+        store: The store. Default: the last store written here.
         unreserved: Leave out episodes of reserved worlds, by seed or by initial state.
         where: Keep the episodes for which this is true.
         best_of: Keep the best of N random attempts of each group.
@@ -56,7 +56,7 @@ def select(
         by: Columns that make a group. Default: environment, task and seed.
         score: Metric that ranks episodes. Default: episode_return, else total_reward.
         seed: Seed of all random choices.
-        control: Also write a random set of equal size, as OUTPUT-control.
+        control: Also write a random set with as many tokens to learn, as OUTPUT-control.
         output: The store to write.
         dry_run: Print the tally and write nothing.
 

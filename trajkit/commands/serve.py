@@ -1,4 +1,4 @@
-"""Serve models of this machine as an OpenAI-compatible API."""
+"""Serve local models as an OpenAI-compatible API."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ def serve(
     api_key_location: Annotated[str | None, Option(metavar="env::NAME")] = None,
     runs: RunsFolder = "runs",
 ) -> Serving | ServingVllm:
-    """Serve models of this machine as an OpenAI-compatible API, until Ctrl-C.
+    """Serve local models as an OpenAI-compatible API, until Ctrl-C.
 
     MODEL is a job's name, a folder with an adapter or a model, an id, or sample:tiny-base. Several adapters
     are served on one base, which is served too; a request chooses by model name. The address is printed once
-    requests are taken. In Python the server has `url`, and runs until it is closed or the process ends;
+    requests are accepted. In Python the server has `url`, and runs until it is closed or the process ends;
     `wait()` waits for Ctrl-C.
 
     The engine of trajkit is for small models and tests. --engine vllm starts a vLLM of your environment with
-    the same models, and ends it with this command.
+    the same models, and stops it with this command.
 
     Args:
         models: Jobs, folders, ids or samples.
-        name: What clients call a MODEL; one for each, in their order.
-        base: What the adapters belong to, where they do not say so themselves.
-        engine: What answers: trajkit's own engine, or vLLM.
-        vllm_command: What starts a vLLM, up to `serve`; further options of vLLM may follow.
-        host: Where to listen.
+        name: Name of a MODEL for clients; one for each, in their order.
+        base: Base model of the adapters, if they do not name it.
+        engine: What serves: trajkit's own engine, or vLLM.
+        vllm_command: Command that starts vLLM, up to `serve`; vLLM options may follow.
+        host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
-        device: Device as torch names it. Default: the GPU where there is one, else cpu.
+        device: Device as torch names it. Default: the GPU if there is one, else cpu.
         threads: Threads of the CPU. Default: 1 for a small model, else torch's own.
-        max_new_tokens: Most tokens of an answer where the request does not say. Default: 1,024.
-        side_by_side: Most answers that are made at the same time. Default: 128.
-        api_key_location: Ask clients for the key in this variable.
+        max_new_tokens: Maximum tokens per answer if the request sets none. Default: 1,024.
+        side_by_side: Maximum answers generated at the same time. Default: 128.
+        api_key_location: Require the key in this variable from clients.
         runs: Folder where jobs are kept.
 
     Raises:
@@ -79,7 +79,7 @@ def serve(
     key = _api_key(api_key_location)
     wanted = wanted_models(many(models), many(name), base, Path(runs))
     if host not in _LOOPBACK and key is None:
-        talk(f"note: anyone who can reach {host} can use it; --api-key-location asks for a key")
+        talk(f"note: anyone who can reach {host} can use it; --api-key-location requires a key")
     if engine == "vllm":
         from trajkit.commands.play.vllm import ServingVllm, start_vllm
 
@@ -122,20 +122,20 @@ def _refuse(given: Mapping[str, object], of: str, *, hint: str) -> None:
 
 
 def _api_key(location: str | None) -> SecretStr | None:
-    """The key that clients have to bring.
+    """The key that clients must send.
 
     Raises:
-        RequestError: The location is none.
+        RequestError: The location is invalid.
         ConfigError: The variable is not set.
     """
     if location is None:
         return None
     if not location.startswith(_ENVIRONMENT):
         raise RequestError(
-            "what --api-key-location names is not in the environment",
+            "--api-key-location does not name an environment variable",
             hint="it is where the key is found, such as env::MY_KEY, and not the key",
         )
     key = secret_from_environment(variable := location.removeprefix(_ENVIRONMENT))
     if key is None:
-        raise ConfigError(f"{variable} is not set", hint="it holds the key that clients have to bring")
+        raise ConfigError(f"{variable} is not set", hint="it holds the key that clients must send")
     return key

@@ -1,4 +1,4 @@
-"""Tune a model on what the steps of a store did: supervised fine-tuning."""
+"""Tune a model on the steps of a store: supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def sft_local(
 ) -> TuneJob:
     """Tune a model on this machine: LoRA with transformers and peft.
 
-    Each answer's loss counts by its weight in the store; nothing else of a row is learned, and nothing is
-    cut off. The plan comes first. Ctrl-C ends the waiting and not the training, which has a process of its
-    own. The same data, model and recipe are never trained twice: the job that is there is shown.
+    Each answer's loss counts by its weight in the store; nothing else of a row is learned, and nothing is cut
+    off. The plan is printed first. Ctrl-C stops the waiting, not the training, which runs in its own process.
+    The same data, model and recipe are never trained twice: the existing job is shown.
 
     Args:
         model: Model to start from: a folder, an id, a job, or `sample:tiny-base`. Default:
             that of --config.
 
     Raises:
-        RequestError: A value cannot be.
+        RequestError: A value is invalid.
         DataError: The stores leak, or a row is too long.
         NothingMatched: No step is learned.
     """
@@ -63,7 +63,7 @@ def sft_local(
 
 
 def _play(best_by: str, seeds: str | None) -> dict[str, Any]:
-    """The recipe of the episodes that choose the checkpoint; empty where none are played."""
+    """The recipe of the episodes that choose the checkpoint; empty if none are played."""
     if best_by == "eval_loss":
         if seeds is not None:
             raise RequestError("--best-seeds is for --best-by episode_return")
@@ -79,10 +79,10 @@ def _play(best_by: str, seeds: str | None) -> dict[str, Any]:
 
 
 class HostedData(StoreOptions, ValidationOptions, total=False):
-    """Data of a training at a service."""
+    """Data of a job at a service."""
 
     train_function: Annotated[str | None, Option(metavar="NAME")]
-    """Function whose steps are learned; needed where the store has steps of several functions."""
+    """Function whose steps are learned; needed if the store has steps of several functions."""
 
 
 class OpenAI(HostedData, OpenAIOptions, TrainingOptions, total=False):
@@ -91,16 +91,15 @@ class OpenAI(HostedData, OpenAIOptions, TrainingOptions, total=False):
 
 @flattened()
 def sft_openai(**options: Unpack[OpenAI]) -> TuneJob:
-    """Tune a model at OpenAI, or wherever its fine-tuning API is spoken: Azure, Nebius, Bedrock, any URL.
+    """Tune a model at OpenAI, or with its fine-tuning API at Azure, Nebius, Bedrock or any URL.
 
-    By default it takes the last store and the usual model, sets a tenth of the worlds aside to validate,
-    and shows a plan; nothing is sent before you agree. The key comes from the environment: OPENAI_API_KEY, or
-    AZURE_OPENAI_API_KEY, NEBIUS_API_KEY, AWS_BEARER_TOKEN_BEDROCK. Ctrl-C ends the waiting and not the job.
-    The same data, model and recipe are never paid for twice: the job that is there is found, here or at the
-    service.
+    By default it takes the last store and the usual model, sets a tenth of the worlds aside to validate, and
+    shows a plan; nothing is sent before you agree. The key comes from the environment: OPENAI_API_KEY, or
+    AZURE_OPENAI_API_KEY, NEBIUS_API_KEY, AWS_BEARER_TOKEN_BEDROCK. Ctrl-C stops the waiting, not the job. The
+    same data, model and recipe are never paid for twice: the existing job is found, here or at the service.
 
     Raises:
-        RequestError: The job would be paid for and was not agreed to, or a value cannot be.
+        RequestError: The job costs money and was not confirmed, or a value is invalid.
         DataError: The stores leak, or the service would refuse a row.
         ServiceError: The service refused, or cannot be reached.
     """
@@ -108,16 +107,16 @@ def sft_openai(**options: Unpack[OpenAI]) -> TuneJob:
 
 
 class SftTogetherRecipe(TogetherRecipe, total=False):
-    """Hyperparameters of a supervised fine-tuning at Together."""
+    """Hyperparameters of supervised fine-tuning at Together."""
 
     n_evals: int | None
-    """Validations on the way. Default: one per epoch, where there is validation data."""
+    """Validations during training. Default: one per epoch, if there is validation data."""
     lora: bool | None
     """Train an adapter, or every weight. Default: an adapter."""
     lora_alpha: int | None
     """The adapter is scaled by alpha / r. Default: twice --lora-r."""
     lora_dropout: float | None
-    """Share of the adapter's inputs that a step leaves out. Default: 0."""
+    """Dropout rate of the adapter's inputs. Default: 0."""
 
 
 class Together(HostedData, HostedOptions, SftTogetherRecipe, TrainingOptions, total=False):
@@ -128,12 +127,12 @@ class Together(HostedData, HostedOptions, SftTogetherRecipe, TrainingOptions, to
 def sft_together(**options: Unpack[Together]) -> TuneJob:
     """Tune a model at Together.
 
-    It takes the last store, sets a tenth of the worlds aside to measure, and shows a plan; nothing is sent
-    before you agree. The key comes from TOGETHER_API_KEY. Ctrl-C ends the waiting and not the job. The same
-    data, model and recipe are never paid for twice: the job that is there is found, here or at Together.
+    It takes the last store, sets a tenth of the worlds aside to validate, and shows a plan; nothing is sent
+    before you agree. The key comes from TOGETHER_API_KEY. Ctrl-C stops the waiting, not the job. The same
+    data, model and recipe are never paid for twice: the existing job is found, here or at Together.
 
     Raises:
-        RequestError: The job would be paid for and was not agreed to, or a value cannot be.
+        RequestError: The job costs money and was not confirmed, or a value is invalid.
         DataError: The stores leak, or the service would refuse a row.
         ServiceError: The service refused, or cannot be reached.
     """
@@ -141,10 +140,10 @@ def sft_together(**options: Unpack[Together]) -> TuneJob:
 
 
 class SftFireworksRecipe(FireworksRecipe, total=False):
-    """Hyperparameters of a supervised fine-tuning at Fireworks."""
+    """Hyperparameters of supervised fine-tuning at Fireworks."""
 
     max_context_length: int | None
-    """Most tokens of a row that the training reads. Default: the service's own."""
+    """Maximum tokens of a row that training reads. Default: the service's own."""
     batch_size_samples: int | None
     """Rows in a batch. Default: the service's own."""
 
@@ -157,14 +156,14 @@ class Fireworks(HostedData, FireworksOptions, SftFireworksRecipe, TrainingOption
 def sft_fireworks(**options: Unpack[Fireworks]) -> TuneJob:
     """Tune a model at Fireworks.
 
-    It takes the last store, sets a tenth of the worlds aside to measure, and shows a plan; nothing is sent
+    It takes the last store, sets a tenth of the worlds aside to validate, and shows a plan; nothing is sent
     before you agree. The key comes from FIREWORKS_API_KEY. Weights of rows are applied exactly, whatever
-    number they are: with --unit step the weight of a row is that of its step. Ctrl-C ends the waiting and not
-    the job. The same data, model and recipe are never paid for twice: the job that is there is found, here or
-    at Fireworks.
+    their value: with --unit step the weight of a row is that of its step. Ctrl-C stops the waiting, not the
+    job. The same data, model and recipe are never paid for twice: the existing job is found, here or at
+    Fireworks.
 
     Raises:
-        RequestError: The job would be paid for and was not agreed to, or a value cannot be.
+        RequestError: The job costs money and was not confirmed, or a value is invalid.
         DataError: The stores leak, or the service would refuse a row.
         ServiceError: The service refused, or cannot be reached.
     """

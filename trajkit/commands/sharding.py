@@ -1,4 +1,4 @@
-"""The door `--on ENGINE`: one command's shards in several processes, and its result as if in one."""
+"""Run a command in shards (`--on ENGINE`), with the same result as in one process."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Found = TypeVar("Found")
 class Shards:
     """The division of a command among the processes of an engine. Use as a context manager.
 
-    The folder of the shards is removed when the block ends well. After an error it stays: the same command
-    finds there what is done.
+    The folder of the shards is removed on success. After an error it stays: the same command continues from
+    it.
 
     Args:
         engine: The engine.
         what: What the command does, for progress and errors.
         folder: A folder for tasks and files, which all processes see.
-        reads: What the command reads, as it is now: where that has changed, nothing done before counts.
+        reads: What the command reads, in its current state: if it has changed, nothing done before counts.
     """
 
     def __init__(self, engine: Engine, what: str, folder: Path, *, reads: str = "") -> None:
@@ -110,7 +110,7 @@ def state_of(place: Path) -> str:
 
 
 def refuse_secrets(values: Iterable[tuple[str, str, str]]) -> None:
-    """Raise where an option has a secret: what the shards do is kept in files.
+    """Raise if an option has a secret: the tasks of shards are kept in files.
 
     Args:
         values: Options, names of their settings (or the options again), and values.

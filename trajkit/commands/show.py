@@ -23,22 +23,22 @@ from trajkit.schema import Block, Episode, Message, Transition
 _RANGE = re.compile(r"(?P<begin>[0-9]*)(?P<colon>:(?P<end>[0-9]*))?")
 
 _LONG = 100
-"""Characters of JSON beyond which it is set out over several lines."""
+"""Characters of JSON beyond which it takes several lines."""
 _MOST_OF_SYSTEM = 300
 """Characters of a system message that are printed; --full-prompts prints it whole."""
 
 
 class _Shown(NamedTuple):
-    """What a reader wants to see."""
+    """What to show."""
 
     steps: range | None
     """The steps that are printed; None for all, and the feedback."""
     thoughts: bool
-    """What the model thought, too."""
+    """Whether to show the thoughts of the model."""
     full_prompts: bool
     """Every message of each prompt, not only what is new."""
     next_command: str | None
-    """What shows the next episode; None where there is none."""
+    """The command that shows the next episode; None if there is none."""
 
 
 class EpisodePage(Episode, Result):
@@ -50,7 +50,7 @@ class EpisodePage(Episode, Result):
         return isinstance(other, Episode) and self.__dict__ == other.__dict__
 
     def to_json(self) -> dict[str, Any]:
-        """The whole episode; the full prompts too, where they were asked for."""
+        """The whole episode; also the full prompts, if requested."""
         value = self.model_dump(mode="json")
         if self._shown.full_prompts:
             for step, prompt in zip(value["steps"], self.prompts(), strict=True):
@@ -98,19 +98,19 @@ def show(
     """Show one episode step by step.
 
     Each step shows what the agent saw, its answer, the action, the reward and the end, and its weight in
-    training where that is not 1. In Python the result is the episode; its `prompts()` are the messages that
-    the model saw.
+    training if that is not 1. In Python the result is the episode; its `prompts()` are the messages that the
+    model saw.
 
     Args:
         store: The store.
         episode: Its id, the beginning of its id, or its position from 0.
-        steps: Print these steps only: A to B-1, or one by its number.
-        thoughts: Print the thoughts of the model, too.
+        steps: Print only these steps: A to B-1, or one by its number.
+        thoughts: Also print the thoughts of the model.
         full_prompts: Print every message that the model saw at each step.
 
     Raises:
         NothingMatched: There is no such episode.
-        RequestError: Several episodes begin so, or there are no such steps.
+        RequestError: Several ids begin this way, or there are no such steps.
 
     Example:
         trajkit show sample:babyai 0 --steps 0:5
@@ -163,7 +163,7 @@ def _head(page: Page, episode: Episode) -> None:
 
 
 _STYLES = {"success": "green", "failure": "red", "error": "red", "truncated": "yellow"}
-"""Of the outcomes."""
+"""Style by outcome."""
 
 
 def _feedback(page: Page, episode: Episode) -> None:
@@ -177,7 +177,7 @@ def _feedback(page: Page, episode: Episode) -> None:
 
 
 def _print_step(page: Page, step: Transition, prompt: Sequence[Message] | None, shown: _Shown) -> None:
-    """Print what was seen, answered and done, what came back, and what it counts."""
+    """Print the observation, the answer, the action, the result and the weight."""
     by = ", ".join(name for name in (step.agent_name, step.variant_name, step.model_name) if name)
     page.heading(f"step {step.step_index}{f'  ({by})' if by else ''}")
     if shown.full_prompts:
@@ -228,9 +228,9 @@ def _spent(step: Transition) -> Iterator[str]:
 
 
 def _news(step: Transition, shown: _Shown) -> Iterator[tuple[str, str]]:
-    """The messages that are new at this step, where no environment said what it shows."""
+    """The messages that are new at this step, if no environment gave an observation."""
     messages = step.messages or ()
-    # a prompt that was written anew each time: only its end is news
+    # a prompt that was rewritten at each step: only its end is new
     is_whole_again = step.step_index > 0 and step.n_prompt_kept == 0
     for message in messages[-1:] if is_whole_again else messages:
         text = _message_text(message, shown)
@@ -249,7 +249,7 @@ def _action(step: Transition) -> str:
 
 
 def _message_text(message: Message, shown: _Shown) -> str:
-    """All that a message says, block by block."""
+    """The text of a message, block by block."""
     return "\n".join(_block_text(block, shown) for block in message.content)
 
 
@@ -258,7 +258,7 @@ def _block_text(block: Block, shown: _Shown) -> str:
         case "text":
             return _set_out(block.text)
         case "thought" if not block.text:
-            return "[thought] not told by the provider"
+            return "[thought] hidden by the provider"
         case "thought" if shown.thoughts:
             return f"[thought] {block.text}"
         case "thought":
@@ -276,7 +276,7 @@ def _block_text(block: Block, shown: _Shown) -> str:
 
 
 def _set_out(text: str) -> str:
-    """A text; one that is long JSON with a line for each value."""
+    """A text; long JSON has one line per value."""
     if len(text) <= _LONG or text.lstrip()[:1] not in ("{", "["):
         return text
     try:
@@ -297,7 +297,7 @@ def _indented(value: object) -> str:
 
 
 def _lines(value: object, margin: str = "") -> list[str]:
-    """JSON with a line for each value; short lists and objects stay on one."""
+    """JSON with one line per value; short lists and objects stay on one."""
     flat = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, dict | list) or len(margin) + len(flat) <= _LONG:
         return [flat]

@@ -70,14 +70,14 @@ def split(
     """Cut a store into sides that share nothing.
 
     Each group goes to a side by the hash of its key and --seed: the same on every machine, and stable as data
-    is added, except for a group that a side took because it would have been empty. Without --by a group is a
-    world: environment, task and seed; else the initial state; else the episode. `--by prompt`, alone or with
+    is added, except for a group given to a side that would have been empty. Without --by a group is a world:
+    environment, task and seed; else the initial state; else the episode. `--by prompt`, alone or with
     columns, also joins groups that share a prompt, a world or an initial state. A share has a point or a %;
-    what the shares leave over is left out. A whole number is a count: the side then has at most so many
+    what the shares leave over is left out. A whole number is a count: the side then has at most this many
     episodes, in whole groups.
 
     Args:
-        store: The store. Default: the last store that was written here.
+        store: The store. Default: the last store written here.
         ratio: Sides with their shares, or counts such as train=500,val=100.
         by: Keep episodes together that are equal in these columns, metrics or tags.NAME; `prompt` for a
             shared prompt.
@@ -93,7 +93,7 @@ def split(
 
     Example:
         trajkit split --ratio train=0.9,val=0.1 --by tags.customer_id --seed 7 -o data
-        leaves the stores data/train and data/val.
+        writes the stores data/train and data/val.
     """
     from trajkit.curation.selection.split import Missing, parse_ratio
     from trajkit.curation.selection.split import split as cut
@@ -127,7 +127,7 @@ def _notes(report: Split) -> Iterator[str]:
     if n := report.n_episodes_without_key:
         yield f"warning: {plural(n, 'episode')} of {report.n_episodes:,} without {report.by}"
     for name in report.nearest:
-        yield f"note: no group falls to {name} by its hash: it has the group that is nearest to it"
+        yield f"note: no group falls to {name} by its hash: it gets the nearest group"
     for n, one, column in (
         (report.n_worlds_shared, "world", "without --by"),
         (report.n_states_shared, "initial state", "with --by initial_state_hash"),

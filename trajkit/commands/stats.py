@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def stats(
     stores: Annotated[
-        StoreLike | Iterable[StoreLike] | None, Option(is_repeated=True, metavar="STORE")
+        StoreLike | Iterable[StoreLike] | None, Option(is_repeated=True, metavar="STORE...")
     ] = None,
     *,
     score: Annotated[str | None, Option(metavar="METRIC")] = None,
@@ -27,13 +27,13 @@ def stats(
 ) -> Stats:
     """Describe a dataset in numbers, with their intervals.
 
-    Several stores, or a folder of stores such as `split` leaves, are taken together and compared by split.
+    Several stores, or a folder of stores such as `split` writes, are taken together and compared by split.
     Shares have Wilson's interval, means Student's t, or with --bootstrap the percentiles of N resamples. The
-    intervals take episodes as independent: several attempts at one seed are not, and their intervals are too
+    intervals assume independent episodes: several attempts at one seed are not, and their intervals are too
     narrow.
 
     Args:
-        stores: One store or several, or a folder of stores. Default: the last store that was written here.
+        stores: One store or several, or a folder of stores. Default: the last store written here.
         score: The metric whose mean is shown. Default: episode_return, else total_reward.
         by: Also describe the episodes that are equal in these columns, metrics or tags.NAME, such as those of
             one customer or session.

@@ -21,17 +21,17 @@ class Status(Result):
     stack: LocalStack | None = None
     """What was started here; None for nothing."""
     is_up: bool = False
-    """Whether the database runs."""
+    """Whether the database is running."""
     rows: Mapping[str, int] = field(default_factory=dict)
-    """Rows of its main tables; empty where it does not run."""
+    """Rows of its main tables; empty if it is not running."""
 
     @property
     def exit_code(self) -> int:
-        """1 when the database does not run."""
+        """1 when the database is not running."""
         return 0 if self.is_up else 1
 
     def to_json(self) -> dict[str, Any]:
-        """Whether the database runs, the services, and the rows."""
+        """Whether the database is running, the services, and the rows."""
         return {
             "is_up": self.is_up,
             **({} if self.stack is None else self.stack.to_json()),
@@ -40,26 +40,26 @@ class Status(Result):
 
     def __str__(self) -> str:
         if self.stack is None:
-            return "nothing is up in this folder"
+            return "nothing is running in this folder"
         if not self.rows:
             return str(self.stack)
         columns = (Cell("table"), Cell("rows", is_number=True))
         return f"{self.stack}\n\n{table_text(columns, [(name, count(n)) for name, n in self.rows.items()])}"
 
     def print_text(self) -> None:
-        """Print the services on stdout, and on stderr how to start those that do not run."""
+        """Print the services on stdout, and on stderr how to start the stopped ones."""
         if self.stack is None:
             talk(f"{self}; start with `trajkit up`")
             return
         result_text(str(self))
         if not self.stack.is_running:
-            talk("`trajkit up` starts what does not run, on the same data")
+            talk("`trajkit up` starts what is not running, on the same data")
 
 
 def status() -> Status:
     """Show the local services: where they are, since when, and the rows in the main tables.
 
-    Exit code 1 when the database does not run.
+    Exit code 1 when the database is not running.
 
     Raises:
         StackError: The state file cannot be read.
@@ -77,4 +77,4 @@ def status() -> Status:
         again = read_state()
         if again is not None and again.clickhouse.is_running:
             raise
-        return Status(again)  # it ended while it was asked
+        return Status(again)  # it ended during the query

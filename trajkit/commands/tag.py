@@ -60,17 +60,17 @@ def tag(
     """Give a store a name, or list the names.
 
     `@NAME` then names the store wherever a command takes one. A tag keeps the folder of the store and its
-    digest: where the folder holds another store now, the command that uses the tag ends with an error. A tag
+    digest: if the folder now holds another store, the command that uses the tag ends with an error. A tag
     that is given to another store moves to it, and `trajkit log` shows where it was. The tags are in
     `catalog.json` in the folder of stores.
 
     Args:
         store: The store. Default: list the tags.
-        name: Its name: letters, digits, _, - and a point.
+        name: Its name: letters, digits, _, - and a dot.
         delete: Remove this tag; the store stays.
 
     Raises:
-        RequestError: There is no such tag, or it cannot be a name.
+        RequestError: There is no such tag, or the name is invalid.
         StoreError: It is not a store, or the catalog cannot be read or written.
 
     Example:
@@ -80,7 +80,7 @@ def tag(
     known = catalog()
     if delete is not None:
         if store is not None:
-            raise RequestError("--delete NAME and STORE NAME are two requests", hint="leave one out")
+            raise RequestError("--delete NAME and STORE NAME exclude each other", hint="leave one out")
         gone = known.delete(delete.removeprefix("@"))
         talk(f"@{delete.removeprefix('@')} is removed; the store {known.place(gone)} stays")
         return Tags({})
@@ -89,9 +89,7 @@ def tag(
         talk(plural(len(found), "tag") if found else "no store has a tag")
         return Tags(found)
     if name is None:
-        raise RequestError(
-            f"which name for {store_path(store)}?", hint=f"trajkit tag {store_path(store)} best"
-        )
+        raise RequestError(f"no NAME for {store_path(store)}", hint=f"trajkit tag {store_path(store)} best")
     name = name.removeprefix("@")
     before = known.tags().get(name, ())
     new = known.tag(name, store_path(store))

@@ -1,4 +1,4 @@
-"""Count the tokens of a training file, and say what tuning a model on it costs."""
+"""Count the tokens of a training file, and report the cost of tuning a model on it."""
 
 from __future__ import annotations
 
@@ -32,25 +32,23 @@ def tokens(
     measure: bool = False,
     **engine: Unpack[EngineOptions],
 ) -> TokenCount:
-    """Count the tokens of a training file, and say what tuning a model on it costs.
+    """Count the tokens of a training file, and report the cost of tuning a model on it.
 
-    A price that is not known is never guessed. Where the vocabulary of a tokenizer is not on this machine,
-    the count is an estimate, and the result says so.
+    An unknown price is never guessed. If the vocabulary of a tokenizer is not on this machine, the count is
+    an estimate, and marked as such.
 
     Args:
         file: JSON lines or Parquet.
-        model: The model to tune: a hosted model such as gpt-4.1-mini, or a folder or an id of one for this
-            machine.
-        target: The service or the trainer whose rows they are. Default: openai for a hosted model that is
-            known, else trl.
+        model: The model to tune: a hosted model such as gpt-4.1-mini, or a folder or an id of a local one.
+        target: The service or the trainer of the rows. Default: openai for a known hosted model, else trl.
         epochs: Passes over the file.
         tokenizer: The tokenizer that counts, as in `trajkit validate`.
         max_length: Limit of tokens in a row.
-        prices: A YAML file with prices and dates of your own, over those that trajkit knows.
-        measure: Train a few steps of a model on this machine, to say how long it takes.
+        prices: A YAML file with your own prices and dates, which override those of trajkit.
+        measure: Train a few steps of a model on this machine, to estimate the time.
 
     Raises:
-        RequestError: `measure` is asked of a model that is not in a folder.
+        RequestError: `measure` is given for a model that is not in a folder.
         DataError: The file cannot be read.
 
     Example:

@@ -1,4 +1,4 @@
-"""What a tuned model and its base answer to one prompt of a store."""
+"""Compare the answers of a tuned model and its base to one prompt of a store."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PROMPT_END = 300
 
 
 class Answers(list[Answered], Result):
-    """The answers to one prompt, the recorded one first; none of a service that was not asked.
+    """The answers to one prompt, the recorded one first; none of a service that was not called.
 
     Args:
         answers: The answers.
         asked: The prompt.
-        drawn: How they were drawn.
+        drawn: How they were sampled.
     """
 
     def __init__(self, answers: Iterable[Answered], asked: Question, drawn: Sampling) -> None:
@@ -40,7 +40,7 @@ class Answers(list[Answered], Result):
         self.question, self.sampling = asked, drawn
 
     def to_json(self) -> dict[str, Any]:
-        """The prompt, how answers were drawn, and the answers."""
+        """The prompt, how answers were sampled, and the answers."""
         return {
             "episode_id": self.question.episode.episode_id,
             "step_index": self.question.step.step_index,
@@ -74,7 +74,7 @@ class Answers(list[Answered], Result):
         return html.framed(parts)
 
     def _table(self, width: int | None) -> str:
-        """A table: an answer of several lines, or one too wide for the terminal, goes on below itself."""
+        """A table: an answer of several lines, or one too wide for the terminal, continues below."""
         rows: list[tuple[str, ...]] = []
         for answer in self:
             first, *others = _lines(answer, width)
@@ -104,21 +104,21 @@ class TryOptions(TypedDict, total=False):
     """Options of `try_`."""
 
     base: Annotated[str | None, Option(metavar="DIR|ID")]
-    """Model that MODEL started from, where it does not say so itself."""
+    """Base model of MODEL, if MODEL does not name it."""
     temperature: Annotated[float, Option(least=0)]
     """0 takes the most probable token each time."""
     max_new_tokens: Count
-    """Most tokens of an answer."""
+    """Maximum tokens per answer."""
     seed: int
-    """The same seed draws the same answers again."""
+    """The same seed gives the same answers."""
     n: Count
-    """Answers of each model."""
+    """Answers per model."""
     runs: Annotated[RunsFolder, Option(default="runs")]
     """Folder where jobs are kept."""
     dry_run: bool
-    """Of a model at a service: print what would be asked."""
+    """For a model at a service: print the plan, and call no model."""
     yes: bool
-    """Of a model at a service: ask it, which costs money."""
+    """For a model at a service: call it, which costs money."""
 
 
 @flattened(Sampling)
@@ -128,9 +128,9 @@ def try_(
     place: Annotated[str, Option(metavar="EPISODE:STEP")],
     **options: Unpack[TryOptions],
 ) -> Answers:
-    """Print the recorded answer of a step, and what a tuned model and its base answer to the same prompt.
+    """Print the recorded answer of a step, and those of a tuned model and its base to the same prompt.
 
-    Models at a service are asked only with --yes.
+    Models at a service are called only after a confirmation, or with --yes.
 
     Args:
         model: A job's name, a folder with an adapter or a model, or an id.
@@ -159,9 +159,9 @@ def try_(
         console.confirm(
             "Ask?",
             yes=options["yes"],
-            verb="asks it",
+            verb="calls it",
             refused="no model was called",
-            unasked="asking a service costs money",
+            unasked="calling a service costs money",
         )
         return True
 
@@ -174,7 +174,7 @@ def try_(
 def _answers(
     model: str, options: TryOptions, asked: Question, drawn: Sampling, *, agree: Callable[[ChatPlan], bool]
 ) -> Iterable[Answered]:
-    """What was recorded, and what base and tuned model answer; nothing where `agree` says no."""
+    """The recorded answer, and those of base and tuned model; nothing if `agree` returns False."""
     from trajkit.commands.play.local_model import job_of, model_folder, refuse_stranger
     from trajkit.models.generation.located import located
     from trajkit.training.job import LOCAL
@@ -196,18 +196,18 @@ def _answers(
 
 
 def _plan_lines(plan: ChatPlan, drawn: Sampling) -> Iterator[str]:
-    """What a service is asked."""
-    yield f"asks      {plan.url}, with the key of {plan.key_variable}"
+    """The requests to a service."""
+    yield f"calls     {plan.url}, with the key of {plan.key_variable}"
     yield f"models    {plan.base} and {plan.tuned}"
     yield (
         f"requests  {plural(plan.n_requests, 'request')}, each of about "
         f"{plural(plan.n_prompt_tokens, 'token')} and an answer of up to {drawn.max_new_tokens:,}"
     )
-    yield "price     the service's own for so many tokens"
+    yield "price     the service's own for this many tokens"
 
 
 def _tell(asked: Question) -> None:
-    """Say which prompt it is."""
+    """Print which prompt it is."""
     episode = asked.episode
     world = [str(each) for each in (episode.env_id, episode.task) if each is not None]
     if episode.seed is not None:

@@ -31,7 +31,7 @@ def up(
     model in its place, and --serve local ones, behind `trajkit serve`: variants of the stand-in call the
     first, and models at the stand-in's address whose `model_name` is a NAME call that one.
 
-    There is no gateway process: the gateway of TensorZero 2026.6.0 for Python lives inside the process that
+    There is no gateway process: the gateway of TensorZero 2026.6.0 for Python runs inside the process that
     uses it and serves no TensorZero HTTP API, so every command that plays opens its own on this database. To
     use a gateway that runs elsewhere, set TENSORZERO_GATEWAY_URL; for a database elsewhere, set
     TENSORZERO_CLICKHOUSE_URL. Neither needs `trajkit up`.
@@ -44,8 +44,7 @@ def up(
         data: Folder of the database. Default: .trajkit/stack/clickhouse.
         mistakes: Share of the stand-in's answers that are wrong on purpose.
         model: A real model instead of the stand-in, such as openai::gpt-4.1-mini; its key must be set.
-        serve: A model of this machine instead: a job, a folder, an id, sample:tiny-base. Several times: by
-            NAME.
+        serve: A local model instead: a job, a folder, an id, sample:tiny-base. If repeated: by NAME.
         runs: Folder where jobs are kept.
 
     Raises:
@@ -58,7 +57,7 @@ def up(
 
     settings, before = project(), local_stack()
     if serve and model:
-        raise RequestError("--model and --serve both say what answers", hint="leave one out")
+        raise RequestError("--model and --serve exclude each other", hint="leave one out")
     serves = _serves(many(serve), Path(runs))
     state = start_stack(
         Path(config or settings.config or recipe_config()),
@@ -69,12 +68,12 @@ def up(
         say=talk,
     )
     if before is not None and before.processes == state.processes:
-        talk("it was up already; the configuration was read again")
+        talk("it was running already; the configuration was read again")
     return state
 
 
 def _serves(models: tuple[str, ...], runs_folder: Path) -> Serves | None:
-    """What the model server is to load; None for the stand-in."""
+    """What the model server loads; None for the stand-in."""
     from trajkit.commands.play.local_model import wanted_models
     from trajkit.models.serving.served_models import served_models
     from trajkit.stack.local import Serves

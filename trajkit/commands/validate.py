@@ -1,4 +1,4 @@
-"""Check a training file by the rules of the service or the trainer that it is for."""
+"""Check a training file by the rules of its service or trainer."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def validate(
     fix: bool = False,
     output: Output = None,
 ) -> Validation:
-    """Check a training file by the rules of the service or the trainer that it is for.
+    """Check a training file by the rules of its service or trainer.
 
-    Each finding has its line, its place in the row, the value there and how to mend it. Exit 1 when the file
+    Each finding has its line, its place in the row, the value there and how to fix it. Exit 1 when the file
     would be refused. --fix repairs only how a row is written, never what it teaches: a byte order mark, blank
     lines, extra keys, weights of other messages than the assistant's, arguments as text or as object.
 
     Args:
         file: JSON lines or Parquet.
         target: The service or the trainer that the file is for.
-        suffix: Check this suffix of the tuned model's name too.
+        suffix: Also check this suffix of the tuned model's name.
         tokenizer: Count what is learned: a model's folder or id, tiktoken:o200k_base, or estimate.
-        max_length: The trainer's limit of tokens in a row: count what it cuts off. Needs --tokenizer.
+        max_length: The trainer's token limit per row: count what it cuts off. Needs --tokenizer.
         fix: Write a copy, repaired where that is safe, to -o.
         output: The copy that --fix writes.
 

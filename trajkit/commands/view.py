@@ -1,4 +1,4 @@
-"""Look at the episodes of stores in a browser."""
+"""View the episodes of stores in a browser."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ def view(
     html: File = None,
     limit: Count | None = None,
 ) -> Viewer | Snapshot:
-    """Look at the episodes of stores in a browser, until Ctrl-C.
+    """View the episodes of stores in a browser, until Ctrl-C.
 
-    Several stores are shown together, such as those of a model before and after its training. Without a
-    store the page shows the last store that was written here. The page is served on this machine for this
-    machine; in Python while the process goes on, or until the viewer is closed. With --html it is a file
-    instead, with its first episodes inside.
+    Several stores are shown together, such as those of a model before and after its training. Without a store
+    the page shows the last store written here. The page is served to this machine only; in Python until the
+    process ends or the viewer is closed. With --html it is a file instead, with its first episodes inside.
 
     Args:
         stores: Folders, or `sample:NAME`.
@@ -38,7 +37,7 @@ def view(
         port: Port on loopback. Default: a free one.
         browser: Open the page in a browser. Default: from a terminal of a desktop, and never in Python.
         html: Write the page as one file.
-        limit: Most episodes in the file. Default: 200.
+        limit: Maximum episodes in the file. Default: 200.
 
     Raises:
         StoreError: A store cannot be read, or `html` exists.
@@ -75,7 +74,7 @@ def view(
 
 
 def _has_browser() -> bool:
-    """Whether a person sits at a desktop: a browser inside a terminal would take the terminal away."""
+    """Whether a person sits at a desktop: a browser inside a terminal would take over the terminal."""
     is_graphic = sys.platform in ("darwin", "win32") or any(
         map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
     )

@@ -38,7 +38,7 @@ def weight(
     dry_run: bool = False,
     **engine: Unpack[EngineOptions],
 ) -> Made:
-    """Give each learned step a weight or an advantage from what its episode earned.
+    """Give each learned step a weight or an advantage from the rewards of its episode.
 
     R is the score of the episode, r_t the reward of a step, and
     G_t = r_t + gamma r_(t+1) + gamma^2 r_(t+2) + … the return of the step. A group is the attempts at one
@@ -56,20 +56,20 @@ def weight(
                       d_t = r_t + gamma V_(t+1) - V_t of a critic V
         exponential   w = min(exp((R - mean(R)) / temperature), clip), advantage-weighted regression
 
-    A group of one attempt or of equal scores says nothing: its weights are 0 (1 for exponential), and a note
+    A group of one attempt or of equal scores has no signal: its weights are 0 (1 for exponential), and a note
     counts such groups.
 
     The effective sample size (Kish) is the number of equal weights with the same variance: by steps, and by
     episodes, whose steps are not independent. A weight of exactly 0 makes a step context only.
 
     Args:
-        store: The store. Default: the last store that was written here.
+        store: The store. Default: the last store written here.
         scheme: How the weight is computed.
         score: The metric R. Default: episode_return, else total_reward.
         gamma: For return-to-go, gigpo and gae: the discount, 1 for none. Default: 1 for gigpo and gae.
         baseline: For a scheme with groups: whether a group is one start, or all of a task. Default: group.
         by: Columns that make a group. Default: environment, task and seed.
-        no_deviation: For grpo and gigpo: subtract the mean and do not divide.
+        no_deviation: For grpo and gigpo: subtract the mean, but do not divide.
         omega: For gigpo: the weight of the states. Default: 1.
         history: For gigpo: also compare steps by up to this many earlier observations; longer matches
             weigh more. Default: 0.

@@ -1,4 +1,4 @@
-"""Commands that make a store from a store; they count the episodes that leave, by reason."""
+"""Commands that make a store from a store; they count the left-out episodes by reason."""
 
 __all__ = [
     "advantages",

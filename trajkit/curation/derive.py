@@ -1,7 +1,7 @@
 """Derive a store from a store: how the commands of curation read and write, in this process or by an engine.
 
-What a command decided is temporary tables: ids, weights, masks. An engine gets them as Parquet, sorted by id,
-and each of its shards has views of them, on which the command's own views work as they do here.
+The decisions of a command are temporary tables: ids, weights, masks. An engine gets them as Parquet, sorted
+by id, and each of its shards has views of them, on which the command's own views work as they do here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trajkit.store.writer import StoreWriter
 PLAN = "trajkit_parts"
 """Table of the episodes to write, with the part that each belongs to."""
 MOST_SHARDS = 1_000
-"""Slurm takes no larger array unless it is told to."""
+"""Slurm's default limit of an array."""
 _STEPS_PER_PART = 25_000
 _BYTES_PER_PART = 200_000_000
 
@@ -58,7 +58,7 @@ class Piece(NamedTuple):
 
     @property
     def sql(self) -> str:
-        """What comes after `SELECT … FROM steps`."""
+        """The SQL after `SELECT … FROM steps`."""
         return (
             f"SEMI JOIN (SELECT episode_id FROM {PLAN} WHERE part = {self.part}) USING (episode_id) "
             f"WHERE {self.where}"
@@ -66,7 +66,7 @@ class Piece(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What is written of the source."""
+    """The rows of the source to write."""
 
     kind: str
     """Name of the command."""
@@ -99,9 +99,9 @@ class Derivation:
     verified: Callable[[], None]
     """Wait for the checksums; raises `StoreError` if one differs."""
     engine: Engine | None = None
-    """Runs what is done shard by shard; None for this process."""
+    """Runs work shard by shard; None for this process."""
     folder: Path = STATE_FOLDER
-    """Where the engine's jobs are kept: every worker sees it."""
+    """Folder of the engine's jobs; every worker sees it."""
 
     def refuse_repeated_steps(self) -> None:
         """Refuse a store with repeated steps, before joins by step multiply its rows.
@@ -114,7 +114,7 @@ class Derivation:
         ).fetchone()
         if found is not None:
             raise StoreError(
-                f"{self.store.path}: step {found[1]} of episode {found[0]!r} is there more than once",
+                f"{self.store.path}: step {found[1]} of episode {found[0]!r} occurs more than once",
                 hint="something other than trajkit wrote or changed this store: build it again",
             )
 
@@ -144,7 +144,7 @@ class Derivation:
         counts = self.store.manifest.counts
         n_gone, n_explained = counts.n_episodes - n_episodes, sum(each.n_episodes for each in left)
         if n_gone != n_explained:
-            raise DataError(f"{verb}: {n_gone:,} episodes left and the reasons count {n_explained:,}")
+            raise DataError(f"{verb}: {n_gone:,} episodes are left out; the reasons count {n_explained:,}")
         return LineageEntry(
             verb=verb,
             arguments=arguments,
@@ -220,7 +220,7 @@ class Derivation:
 
         Args:
             writer: Writes the store.
-            written: What is written of them.
+            written: The rows to write.
             kept: Relation with their `episode_id`s.
         """
         if self.engine is None:
@@ -243,7 +243,7 @@ class Derivation:
 
     @property
     def task(self) -> dict[str, str]:
-        """What each task of an engine gets, besides its own facts."""
+        """Facts that every task of an engine gets, besides its own."""
         return {
             "store": str(self.store.path),
             "digest": self.store.manifest.digest,
@@ -257,7 +257,7 @@ class Derivation:
             function: Takes the facts and `store`, `digest`, `where` (an SQL condition on the ids of the span)
                 and `folder`. It writes a file in that folder, as in `Engine.map`, and returns its name.
             facts: What the result depends on, besides the store.
-            what: What is done.
+            what: Name of the work.
         """
         assert self.engine is not None
         pieces = self._pieces("episodes")
@@ -343,7 +343,7 @@ def deriving(
         threads: None for one per core.
         verifies_beside: Compute checksums while the block reads. The block must show and write nothing before
             `Derivation.entry` or `write`, which wait for them.
-        engine: Runs what is done shard by shard; None for this process.
+        engine: Runs work shard by shard; None for this process.
         goal: The folder that the block makes. The engine's jobs are kept (`shards_folder`) until the block
             ends well: the same command continues with what is done.
         is_verified: Whether the checksums were verified, as for a worker that reads a span.
@@ -366,8 +366,8 @@ def deriving(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-NO_ROOM = "is there room in the folder for temporary files, and in memory?"
-"""A hint where a store could not be read."""
+NO_ROOM = "the folder for temporary files or the memory may be full"
+"""Hint if a store could not be read."""
 
 
 @contextlib.contextmanager
@@ -385,7 +385,7 @@ def reading(connection: duckdb.DuckDBPyConnection, stores: str, *, hint: str | N
 
 
 def _verified_before() -> None:
-    """Wait for nothing: the driver has verified the checksums."""
+    """Do nothing: the driver has verified the checksums."""
 
 
 def nothing_left(store: Store, entry: LineageEntry) -> NothingMatched:
@@ -424,7 +424,7 @@ def _decided(connection: duckdb.DuckDBPyConnection, relations: Sequence[str]) ->
     definitions: dict[str, str | None] = dict(
         connection.execute(
             "SELECT table_name, NULL FROM duckdb_tables() WHERE temporary UNION ALL "
-            # a table of Python is a view, too
+            # a Python table is also a view
             "SELECT view_name, CASE WHEN NOT contains(sql, 'python_arrow_scan') THEN sql END "
             "FROM duckdb_views() WHERE temporary AND NOT internal"
         ).fetchall()

@@ -21,13 +21,13 @@ class Episodes(Model):
     """A group of episodes."""
 
     n: Count
-    """How many there are."""
+    """Number of them."""
     first: tuple[Name, ...] = ()
     """The first few ids."""
 
 
 class Difference(Model):
-    """What differs between two stores, A and B."""
+    """The differences between two stores, A and B."""
 
     a: Path
     """Store A."""
@@ -54,7 +54,7 @@ class Difference(Model):
     metrics_only_b: tuple[Name, ...]
     """Metrics that A lacks."""
     why: tuple[LineageEntry, ...]
-    """The commands that made B of A; empty where the lineage of B does not name A."""
+    """The commands that made B from A; empty if the lineage of B does not name A."""
 
     @property
     def is_equal(self) -> bool:
@@ -146,6 +146,6 @@ def _n_steps_only(connection: duckdb.DuckDBPyConnection, one: str, other: str) -
 
 
 def _why(digest: str, lineage: tuple[LineageEntry, ...]) -> tuple[LineageEntry, ...]:
-    """Return the entries since the store of a digest; none where no entry began with it."""
+    """Return the entries since the store of a digest; none if no entry began with it."""
     places = [place for place, entry in enumerate(lineage) if entry.parent_digest == digest]
     return lineage[places[-1] :] if places else ()

@@ -17,7 +17,7 @@ from trajkit.schema import Model
 from trajkit.store.dataset import Dataset
 
 MOST_REALIGNED = 8
-"""Most trailing tokens of a completion that a later prompt may tokenize differently before a row forks."""
+"""Maximum trailing tokens of a completion that a later prompt may tokenize differently without a fork."""
 
 _TOKENS = ("prompt_token_ids", "completion_token_ids", "logprobs")
 _LEFT = """CASE
@@ -66,7 +66,7 @@ _ALIKE = """CASE WHEN prompt[len(before.prompt) + 1:len(before.prompt) + len(bef
     ELSE coalesce(list_position([prompt[len(before.prompt) + i] = before.answer[i]
             FOR i IN range(1, len(before.answer) + 1)], false),
         len(prompt) - len(before.prompt) + 1) - 1 END"""
-"""How many tokens of the previous completion the prompt repeats."""
+"""Number of tokens of the previous completion that the prompt repeats."""
 
 
 def _each(context: str, kept: str) -> str:
@@ -98,7 +98,7 @@ _ROWS = """
 
 
 class Fit(Model):
-    """How many tokens of a store can be trained on as they were sampled, and how its turns fit together."""
+    """Counts of the tokens of a store that can be trained on as sampled, and of how its turns fit."""
 
     n_steps: int = 0
     """Steps that were read."""
@@ -145,7 +145,7 @@ class Experiences:
     is_joined: bool = True
     """Join steps whose prompts extend the ids of the previous step to one row."""
     most_realigned: int = MOST_REALIGNED
-    """Most trailing tokens of a completion that a later prompt may tokenize differently; they become context.
+    """Maximum trailing tokens of a completion that a prompt may tokenize differently; they become context.
     If more differ, the step begins a row of its own, and no token is lost."""
     include_eval: bool = False
     """Also take episodes that were played for evaluation."""

@@ -20,7 +20,7 @@ from trajkit.store.layout import MANIFEST_NAME
 from trajkit.store.reader import open_store
 
 REASON = "forgotten"
-"""Why an episode leaves, as the history of the new store says."""
+"""Reason for a left-out episode in the history of the new store."""
 
 _SIDES = ("chosen_episode_id", "rejected_episode_id")
 
@@ -32,7 +32,7 @@ class Holder(NamedTuple):
     is_pairs: bool
     """Whether it holds preference pairs; else it is a store."""
     n_episodes: int
-    """How many of them it has; of pairs, how many rows are made of them."""
+    """Number of these episodes; for pairs, number of rows made from them."""
     n_steps: int
     """Their steps; 0 for pairs."""
     n_others: int
@@ -50,7 +50,7 @@ def _is_one(relation: str, column: str = "episode_id") -> str:
 
 
 def hash_of(episode_id: str) -> str:
-    """Return the hash that stands for an episode where its id must not be kept."""
+    """Return the hash that replaces the id of an episode, where the id must not be kept."""
     return hashlib.sha256(episode_id.encode()).hexdigest()
 
 

@@ -23,7 +23,7 @@ WORLD = "environment, task and seed; else the initial state; else the episode"
 """The default key in words."""
 
 TAG = "tags."
-"""Prefix of a tag's name where a column is asked for."""
+"""Prefix of a tag's name among columns."""
 
 PLACES = 2**52
 """Number of places: as many as the first 13 hex digits of a sha256 have values."""
@@ -33,12 +33,12 @@ FROM_TEXT = "text:"
 
 
 class Key(NamedTuple):
-    """How episodes are grouped."""
+    """The grouping of episodes."""
 
     words: str
     """The key in words."""
     columns: tuple[str, ...]
-    """The columns that were asked for; empty for the default."""
+    """The requested columns; empty for the default."""
     relation: str
     """SQL of rows `(episode_id, n_steps, key, has_key)`. `key` is JSON text, never null: an episode without
     one of the columns is a group of its own, and `has_key` is false."""
@@ -76,7 +76,7 @@ def group_key(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[
 
 
 def group_text(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[str]) -> str:
-    """Return SQL, over `episodes`, of the values of some columns as a reader sees them; null where none is.
+    """Return SQL, over `episodes`, of the values of some columns as a reader sees them; null if all are.
 
     Args:
         connection: Has the store's views.
@@ -141,7 +141,7 @@ def _known_name(connection: duckdb.DuckDBPyConnection, store: Store, name: str) 
 
 
 def _value(name: str) -> str:
-    """Return SQL of a column or a tag; null where an episode has none."""
+    """Return SQL of a column or a tag; null if an episode has none."""
     if name.startswith(TAG):
         return f"CAST(tags AS MAP(VARCHAR, VARCHAR))[{literal(name.removeprefix(TAG))}]"
     return quoted(name)

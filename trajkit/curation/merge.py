@@ -28,14 +28,14 @@ from trajkit.store.writer import StoreWriter
 _MEMORY_LIMIT = "1GB"
 
 SAME = "also in another of the stores, the same"
-"""Reason for which a second copy of an episode leaves."""
+"""Reason for leaving out a second copy of an episode."""
 
 OTHER = "in another of the stores too, which is preferred"
-"""Reason for which an episode leaves that another store has with different content."""
+"""Reason for leaving out an episode that another store has with different content."""
 _NOTHING = pa.table({"episode_id": pa.array([], pa.string())})
 _WORDS = {
     FeedbackKind.FLOAT: "a number",
-    FeedbackKind.BOOLEAN: "a yes or no",
+    FeedbackKind.BOOLEAN: "a boolean",
     "max": "better when high",
     "min": "better when low",
 }
@@ -106,7 +106,7 @@ def _open(paths: Sequence[str | Path]) -> list[Store]:
         raise RequestError(f"merge needs two or more stores, not {len(stores)}")
     for number, store in enumerate(stores):
         if store.path in [other.path for other in stores[:number]]:
-            raise RequestError(f"{store.path} is there twice")
+            raise RequestError(f"{store.path} is given twice")
         verify(store)
     versions = {store.manifest.format_version: store for store in stores}
     if len(versions) > 1:
@@ -121,7 +121,7 @@ def _open(paths: Sequence[str | Path]) -> list[Store]:
 def _settle(
     connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], prefer: Prefer | None
 ) -> list[Left]:
-    """Create a table `gone` of the copies of episodes that are not taken, by store."""
+    """Create a table `gone` of the copies of episodes that are left out, by store."""
     held = " UNION ALL ".join(
         f"SELECT {number} AS store, episode_id, content_hash, n_steps FROM {scan(store.parts('episodes'))}"
         for number, store in enumerate(stores)
@@ -147,7 +147,7 @@ def _settle(
         raise DataError(
             f"episode {episode_id} is in {stores[other].path} and in {stores[one].path}"
             f" with different content{more}",
-            hint="--prefer last takes that of the store named last, as for what `export --after` brought",
+            hint="--prefer last takes the one in the store named last, such as a later export",
         )
     counts = connection.execute(
         "SELECT is_other, count(*), sum(n_steps)::BIGINT FROM gone GROUP BY is_other ORDER BY is_other"
@@ -249,7 +249,7 @@ def _put(
     goal: Path | None = None,
     is_linked: bool = False,
 ) -> None:
-    """Copy the files of a store; where episodes are gone or a metric has no column, write them anew."""
+    """Copy the files of a store; if episodes are left out or a metric has no column, rewrite them."""
     own, every = (
         {(each.level, each.name, each.kind) for each in of} for of in (store.manifest.metrics, metrics)
     )
@@ -302,9 +302,9 @@ def _with_metrics(table: str, store: Store, metrics: Sequence[Metric]) -> str:
 
 
 def join(paths: Sequence[Path], goal: Path, *, lineage: Sequence[LineageEntry]) -> Manifest:
-    """Put the shards of one command together; their files are linked or copied, not written anew.
+    """Put the shards of one command together; their files are linked or copied, not rewritten.
 
-    A shard is written anew only where another shard has a metric that it has not: each part of a store has
+    A shard is rewritten only if another shard has a metric that it lacks: each part of a store has
     the columns of all its metrics.
 
     Args:

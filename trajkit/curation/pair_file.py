@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 
 import trajkit
 from trajkit._core.address import place_of, readable
-from trajkit._core.files import building_folder, sha256_file, write_text
+from trajkit._core.files import building_folder, sha256_file, unwritable, write_text
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import LineageEntry, Message
 from trajkit.schema.base import Count, JsonObject, Model, Name, Text, UtcTime
@@ -140,7 +140,7 @@ class PairsManifest(Model):
     split: Text | None
     """Name of the side of a split that the store was."""
     group: Text
-    """What the group keys are, in words."""
+    """The group keys, in words."""
     functions: tuple[Name, ...] = ()
     """The gateway's functions that the pairs' episodes called; empty if unknown."""
     variants: tuple[Name, ...] = ()
@@ -148,7 +148,7 @@ class PairsManifest(Model):
     lineage: tuple[LineageEntry, ...]
     """Commands from the source on; the last entry made the pairs."""
     created_at: UtcTime
-    """When the pairs were written."""
+    """Time at which the pairs were written."""
     trajkit_version: Name
     """The trajkit that wrote them."""
 
@@ -224,7 +224,7 @@ def write_pairs(
     Args:
         goal: The folder to write.
         pairs: In their order.
-        facts: Fields of the manifest that the pairs do not tell.
+        facts: Fields of the manifest that do not follow from the pairs.
         lineage: The lineage, oldest entry first.
 
     Raises:
@@ -241,7 +241,7 @@ def write_pairs(
             )
             write_text(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2) + "\n")
     except OSError as error:
-        raise StoreError(f"{goal} could not be written: {error.strerror or error}") from error
+        raise unwritable(goal, error) from error
     return manifest
 
 
@@ -273,9 +273,9 @@ def _write(path: Path, pairs: Iterable[Pair]) -> dict[str, Any]:
 def _refuse_crossing(pair: Pair) -> None:
     if pair.chosen_group_key != pair.rejected_group_key and pair.split is None:
         raise DataError(
-            f"a split could part the pair of the episodes {pair.chosen_episode_id} and "
+            f"a split could separate the pair of the episodes {pair.chosen_episode_id} and "
             f"{pair.rejected_episode_id}",
-            hint="pair what is on one side of a split: `trajkit split` first",
+            hint="run `trajkit split` first, then pair the episodes of one side",
         )
 
 

@@ -43,7 +43,7 @@ from trajkit.store.writer import StoreWriter
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _SHOWN_TO_THE_MODEL = ("messages", "tools", "completion")
 _MOST_TIMES = 10
-"""How often a store is written until its placeholders have the numbers of what is found in it."""
+"""Maximum tries to write a store whose placeholders have the numbers that a search in it gives."""
 
 
 class Redacted(NamedTuple):
@@ -140,7 +140,7 @@ def redact(
     """
     if engine is not None and patterns:
         raise RequestError(
-            "a pattern may be secret, and --on keeps the options of its shards in files",
+            "a pattern may be secret, and --on writes the options of its shards to files",
             hint="put it into a file that the workers see: --pattern-file FILE",
         )
     own = {**(patterns or {}), **({} if pattern_file is None else read_patterns(pattern_file))}
@@ -198,14 +198,14 @@ def _sought(patterns: Mapping[str, str], skip: Sequence[str], pii: str | None) -
         if not _NAME.fullmatch(name) or word_of(name) in map(word_of, kinds):
             raise RequestError(
                 f"a pattern cannot be called {name!r}",
-                hint="letters, digits, _ and -, and no kind that there is already",
+                hint="letters, digits, _ and -, and not the name of a built-in kind",
             )
         try:
             own[name] = re.compile(pattern)
         except re.error as error:  # the pattern itself may be a secret
-            raise RequestError(f"the pattern {name} is no regular expression: {error.msg}") from None
+            raise RequestError(f"the pattern {name} is not a regular expression: {error.msg}") from None
         if own[name].match(""):
-            raise RequestError(f"the pattern {name} matches empty text", hint="+ in the place of *")
+            raise RequestError(f"the pattern {name} matches empty text", hint="use + instead of *")
     if unknown := [kind for kind in skip if kind not in kinds]:
         raise RequestError(f"no kind {unknown[0]!r}", hint=f"kinds: {', '.join(kinds)}")
     finder = Finder(own, skip)
@@ -348,7 +348,7 @@ def redact_parts(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sought_by(item: Mapping[str, Any]) -> Begin:
-    """Return what a task of an engine looks for."""
+    """Return the start of the search of an engine's task."""
     file = item.get("pattern_file")
     return _known_sought(file, item.get("sha256"), tuple(item["skip"]), item["pii"])
 

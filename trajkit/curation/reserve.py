@@ -1,6 +1,6 @@
 """Reserve worlds for evaluation in a whole project: a `[[reserved]]` table in its `trajkit.toml`.
 
-`rollout --purpose train` refuses reserved seeds, and `leak` and every training refuse their episodes.
+`rollout --purpose train` refuses reserved seeds, and `leak` and every training run refuse their episodes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from trajkit.errors import ConfigError, RequestError, StoreError
 from trajkit.store.engine import literal
 
 MOST_STATES = 20_000
-"""Most worlds whose initial states are computed and stored; of more, only the seeds are stored."""
+"""Maximum worlds whose initial states are computed and stored; for more, only the seeds are stored."""
 
 RESERVED_REASON = "its world is reserved"
-"""Reason for which such an episode leaves a selection."""
+"""Reason for leaving such an episode out of a selection."""
 _SEEDS = "trajkit_reserved_seeds"
 _SEED_COLUMNS = ("env", "task", "first", "last", "step")
 _STATES = "trajkit_reserved_states"
@@ -97,7 +97,7 @@ def _states(info: EnvironmentInfo, tasks: tuple[str, ...], seeds: Seeds) -> tupl
     n_worlds = len(tasks) * len(seeds)
     if n_worlds > MOST_STATES:
         raise RequestError(
-            f"{n_worlds:,} worlds are too many to begin each once (at most {MOST_STATES:,})",
+            f"{n_worlds:,} worlds are too many to reset each once (at most {MOST_STATES:,})",
             hint="reserve fewer seeds, or --no-states, which stores only the seeds",
         )
     states: dict[str, None] = {}

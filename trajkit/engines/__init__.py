@@ -1,3 +1,3 @@
-"""Run the shards of a job: in processes of this machine, on Ray, or as a job array."""
+"""Run the shards of a job: in local processes, on Ray, or as a job array."""
 
 __all__ = ["engine"]

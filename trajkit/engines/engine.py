@@ -16,7 +16,7 @@ from trajkit.engines.workers import worked
 from trajkit.errors import RequestError
 
 OnProgress = Callable[[str, int, int | None], None]
-"""Gets what is being done, how many shards are done, and how many there are."""
+"""Called with the name of the work, the number of shards done, and their total."""
 
 _HINT = "engines: local, ray, ray://HOST:PORT, slurm"
 
@@ -28,7 +28,7 @@ class Engine:
     on: str
     """Its name, such as `ray`."""
     workers: int | None
-    """Most shards at a time; None for as many as the engine has room for."""
+    """Maximum shards at a time; None for as many as the engine has room for."""
     run: Callable[[Job, list[int], int | None], Iterator[int]]
     """Runs tasks of a job, and yields each that is done."""
     on_progress: OnProgress = lambda what, done, total: None
@@ -36,7 +36,7 @@ class Engine:
 
     @property
     def n_shards(self) -> int:
-        """How many shards keep every worker busy, for jobs that can be cut anywhere."""
+        """Number of shards that keep every worker busy, for jobs that can be cut anywhere."""
         return self.workers or (os.cpu_count() or 1 if self.on == "local" else 32)
 
     def map(
@@ -61,7 +61,7 @@ class Engine:
                 are absolute, and every worker sees the same files under them.
             what: What the job does, such as `mask`; for progress and errors.
             folder: Where the job is kept; every worker sees it.
-            on_progress: Gets the progress of this job in place of the engine's own.
+            on_progress: Gets the progress of this job instead of the engine's own.
 
         Raises:
             TrajkitError: A shard failed, or a worker died.
@@ -95,10 +95,10 @@ def engine_named(
     """Return an engine.
 
     Args:
-        on: `local` for processes of this machine, `ray` for the Ray cluster of this machine (a new one where
-            none runs), `ray://HOST:PORT` for another, `slurm` for a job array. None without `workers` is this
+        on: `local` for local processes, `ray` for the local Ray cluster (a new one if none runs),
+            `ray://HOST:PORT` for another, `slurm` for a job array. None without `workers` is this
             process.
-        workers: Most shards at a time. None for one per core, or as many as the cluster has room for.
+        workers: Maximum shards at a time. None for one per core, or as many as the cluster has room for.
         on_progress: Gets the progress of each job in shards.
 
     Returns:
@@ -108,7 +108,7 @@ def engine_named(
         RequestError: There is no such engine.
     """
     if workers is not None and workers < 1:
-        raise RequestError(f"{workers} workers; it takes 1 or more")
+        raise RequestError(f"{workers} workers; it must be 1 or more")
     if on is None and workers is None:
         return None
     if on in (None, "local"):
@@ -121,7 +121,7 @@ def engine_named(
 
 
 def run_here(job: Job, indexes: list[int], workers: int | None) -> Iterator[int]:
-    """Run tasks in processes of this machine, and yield each that is done; one worker is this process.
+    """Run tasks in local processes, and yield each that is done; one worker is this process.
 
     Raises:
         TrajkitError: A task failed, or a process died.

@@ -1,7 +1,7 @@
 """The tasks of a job as files in a shared folder: any process on any machine can run one of them.
 
 `tasks.json` has the function and its items, `done/` a file for each finished task, `failed/` one for each
-that failed. A file is whole or not there, so a task may run twice, and the same job continues where it
+that failed. A file is whole or absent, so a task may run twice, and the same job continues where it
 stopped.
 """
 
@@ -84,7 +84,7 @@ class Job:
                     f"this worker has trajkit {trajkit.__version__}, the command {tasks['trajkit_version']}",
                     hint="install the same version everywhere",
                 )
-            # a worker elsewhere begins in a folder of its own; what a user named is relative to the command's
+            # a worker elsewhere starts in another folder; the user's paths are relative to the command's
             with (
                 contextlib.chdir(tasks["here"]) if Path(tasks["here"]).is_dir() else contextlib.nullcontext()
             ):
@@ -152,7 +152,7 @@ def opened(folder: Path) -> Job:
     try:
         tasks = _read(folder / _TASKS)
     except FileNotFoundError as error:
-        raise RequestError(f"{folder} has no {_TASKS}", hint="does this machine see the folder?") from error
+        raise RequestError(f"{folder} has no {_TASKS}", hint="this machine may not see it") from error
     return Job(folder.absolute(), tasks["what"], len(tasks["items"]))
 
 

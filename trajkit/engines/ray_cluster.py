@@ -13,7 +13,7 @@ from trajkit.errors import ServiceError, TrajkitError
 
 
 def run(address: str, job: Job, indexes: list[int], workers: int | None) -> Iterator[int]:
-    """Run tasks at `ray` (the cluster of this machine, or a new one) or `ray://HOST:PORT`; yield each done.
+    """Run tasks at `ray` (the local cluster, or a new one) or `ray://HOST:PORT`; yield each done.
 
     Raises:
         TrajkitError: A task failed, or died more often than Ray starts one again.
@@ -39,7 +39,7 @@ def run(address: str, job: Job, indexes: list[int], workers: int | None) -> Iter
             except ray.exceptions.RayError as error:
                 raise TrajkitError(
                     f"{job.named(index)}: the worker died: {str(error).splitlines()[0]}",
-                    hint="was memory short? the same command continues with the shards that are done",
+                    hint="memory may be too small; the same command continues with the shards that are done",
                 ) from error
             yield index
     finally:
@@ -70,7 +70,7 @@ def connected(address: str, workers: int | None = None) -> Any:
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ServiceError(
             f"the Ray cluster at {address} cannot be reached: {str(error).splitlines()[0]}",
-            hint="`ray status` there says whether it runs; both need the same versions of Ray and Python",
+            hint="`ray status` there shows whether it runs; both need the same versions of Ray and Python",
         ) from error
     return ray
 

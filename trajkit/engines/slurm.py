@@ -16,7 +16,7 @@ from trajkit.engines.job import Job
 from trajkit.errors import ServiceError, TrajkitError
 
 _LOOK_S = 0.2
-"""Seconds between two looks for files of finished tasks."""
+"""Seconds between two searches for files of finished tasks."""
 
 _SCRIPT = """#!/bin/bash
 #SBATCH --job-name={name}
@@ -27,7 +27,7 @@ cd {here} && exec {python} -m trajkit.engines.task {folder} "${{SLURM_ARRAY_TASK
 
 
 def run(job: Job, indexes: list[int], workers: int | None) -> Iterator[int]:
-    """Submit tasks by `sbatch`, where it is on the PATH, and yield each that is done.
+    """Submit tasks by `sbatch`, if it is on the PATH, and yield each that is done.
 
     Without `sbatch` the command is shown, and the files of finished tasks are waited for. Options of sbatch
     come from its own environment variables, such as `SBATCH_PARTITION`.
@@ -57,7 +57,7 @@ def run(job: Job, indexes: list[int], workers: int | None) -> Iterator[int]:
 def _finished(job: Job, indexes: list[int], submission: subprocess.Popen[str] | None) -> Iterator[int]:
     waiting = list(indexes)
     while waiting:
-        has_ended = submission is not None and submission.poll() is not None  # before the look for files
+        has_ended = submission is not None and submission.poll() is not None  # before the search for files
         for index in [index for index in waiting if job.is_done(index)]:
             waiting.remove(index)
             yield index

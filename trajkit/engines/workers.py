@@ -39,7 +39,7 @@ def worked(make: Callable[[], Callable[[T], R]], things: Iterable[T], *, process
         TrajkitError: A process died.
     """
     if processes < 1:
-        raise RequestError(f"{processes} processes; it takes 1 or more")
+        raise RequestError(f"{processes} processes; it must be 1 or more")
     if processes == 1:
         yield from map(make(), things)
         return
@@ -60,7 +60,7 @@ def worked(make: Callable[[], Callable[[T], R]], things: Iterable[T], *, process
     except BrokenProcessPool as error:
         raise TrajkitError(
             "a worker process died",
-            hint="was memory short? a script that asks for several needs `if __name__ == '__main__':`",
+            hint="memory may be too small; a script that starts several needs `if __name__ == '__main__':`",
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -74,7 +74,7 @@ def _begin(make: Callable[[], Callable[[Any], Any]]) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent was killed; otherwise it would wait for work for ever."""
+    """End this process when its parent was killed; otherwise it would wait for work forever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -13,7 +13,7 @@ DEFAULT_SUCCESS = "episode_return > 0"
 
 
 class Start(NamedTuple):
-    """What the agent gets before its first action."""
+    """The start of an episode, before the agent's first action."""
 
     mission: str
     """The goal, as text."""
@@ -41,7 +41,7 @@ class Result(NamedTuple):
     truncated: bool
     """Whether the step limit ended the episode. Both are true if the task ended at the last allowed step."""
     action_executed: str = ""
-    """The executed action. Default: the text that the agent said."""
+    """The executed action. Default: the agent's text."""
     action_valid: bool = True
     """Whether the text was a valid action. If not, the environment executed its default.
 

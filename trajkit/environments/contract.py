@@ -22,7 +22,7 @@ class Check(NamedTuple):
     task: str
     status: Status
     detail: str
-    """What the check found."""
+    """The result of the check."""
     hint: str | None
     """How to fix it."""
 
@@ -85,7 +85,7 @@ def _found(function: Callable[[Trial], Finding], trial: Trial) -> Finding:
         with watch(trial.limit_s):
             return function(trial)
     except TooLong as late:
-        return failed(f"it did not come back in {trial.limit_s:g} s{place(late)}", "look for an endless loop")
+        return failed(f"it did not return in {trial.limit_s:g} s{place(late)}", "look for an endless loop")
     except MissingExtra:
         raise
     except TrajkitError as error:

@@ -1,7 +1,7 @@
 """Wrap a user's environment as an `Environment`: fill in defaults, check results, name failures.
 
 Every failure of the user's code becomes a `RolloutError` that names the environment, task, seed and step. So
-a broken environment can be told from a broken service and from a bad agent.
+a broken environment can be distinguished from a broken service and from a bad agent.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Guarded:
         start = self._start(self._call("reset", self._inner.reset, seed))
         if self._memory.differs(self.task, seed, start.initial_state_hash):
             self._fail(
-                "the same seed began another world than before",
+                "the same seed began a different world before",
                 hint="draw everything from random.Random(seed); `trajkit check-env` shows what differs",
             )
         self._is_over = False
@@ -175,7 +175,7 @@ class Guarded:
                 self._fail(f"legal_actions returned {_shown(value)}, not a tuple with actions")
             self._legal = tuple(self._text(action, "a legal action") for action in value)
             if not all(action.strip() for action in self._legal) or len(set(self._legal)) != len(self._legal):
-                self._fail(f"legal_actions has an empty action or one twice: {_shown(value)}")
+                self._fail(f"legal_actions has an empty or duplicate action: {_shown(value)}")
         return self._legal
 
     def statistics(self) -> dict[str, float]:
@@ -235,7 +235,7 @@ class Guarded:
         mission = self._text(start.mission, "the mission")
         observation = self._text(start.observation, "the observation")
         if not mission.strip():
-            self._fail("the mission is empty", hint="say in words what the agent is to do")
+            self._fail("the mission is empty", hint="describe the agent's goal as text")
         state_hash = self._text(start.initial_state_hash, "the initial-state hash")
         room_hash = self._text(start.room_hash, "the room hash")
         state_hash = state_hash or _text_hash(self.task, mission, observation)
@@ -248,7 +248,7 @@ class Guarded:
         executed, judged = value[4:] if len(value) == 6 else ("", True)
         executed = self._text(executed, "the executed action")
         if self._rule is not None and executed not in ("", said):
-            self._fail(f"step({said!r}) carried out {executed!r}; its action_rule says {said!r}")
+            self._fail(f"step({said!r}) executed {executed!r}; its action_rule says {said!r}")
         if executed and self._rule is None:
             said, is_valid = executed, self._flag(judged, "action_valid")
         return Result(
@@ -273,7 +273,7 @@ class Guarded:
                     hint="letters, digits and underscores, at most 64, no digit first",
                 )
             if name in RESERVED_NAMES:
-                self._fail(f"the statistic {name!r} has a name that means something already")
+                self._fail(f"the statistic {name!r} has a reserved name")
         return {name: self._number(score, f"the statistic {name}") for name, score in value.items()}
 
     def _text(self, value: Any, what: str) -> str:

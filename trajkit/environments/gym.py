@@ -139,7 +139,7 @@ class GymnasiumText:
         answer = self._env.step(action)
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise RolloutError(
-                "step did not return five things",
+                "step did not return five values",
                 hint="Gymnasium's are observation, reward, terminated, truncated and info",
             )
         observation, reward, terminated, truncated, info = answer
@@ -183,7 +183,7 @@ class GymnasiumText:
         for mission in places:
             if isinstance(mission, str) and mission.strip():
                 return mission
-        raise RolloutError(f"{self._name} does not say its mission", hint="--env-set mission='...'")
+        raise RolloutError(f"{self._name} has no mission", hint="--env-set mission='...'")
 
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -247,10 +247,10 @@ def _reader(space: Any, options: TextOptions, name: str) -> Callable[[Any], Any]
             f"{name} observes several texts: {', '.join(texts)}", hint=f"--env-set observation_key={texts[0]}"
         )
     if key is None or key not in entries:
-        what = f"has no entry {key!r}" if key is not None else f"is no text: {_short(space)}"
+        what = f"has no entry {key!r}" if key is not None else f"is not text: {_short(space)}"
         raise RequestError(
-            f"what {name} observes {what}",
-            hint="--env-set observation_text=my_pkg.env:describe names a function that makes text of it",
+            f"the observation of {name} {what}",
+            hint="--env-set observation_text=my_pkg.env:describe names a function that turns it into text",
         )
     return lambda observation: observation[key]
 

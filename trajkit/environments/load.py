@@ -51,7 +51,7 @@ def load(spec: str, settings: Mapping[str, str], *, taken: Collection[str] = ())
     if not callable(target):
         raise RequestError(
             f"{spec} is {type(target).__name__}, not a class or a function",
-            hint="name what makes an environment: each worker of a rollout makes its own",
+            hint="name its class, or a function: each worker of a rollout creates its own",
         )
     known = parameters(target)
     if is_gymnasium(target):
@@ -77,7 +77,7 @@ def load(spec: str, settings: Mapping[str, str], *, taken: Collection[str] = ())
 
 
 def code_digest(spec: str) -> str | None:
-    """Return the sha256 of the file of the module in `module:name`; None where the spec names no such file.
+    """Return the sha256 of the file of the module in `module:name`; None if the spec names no such file.
 
     Raises:
         RequestError: The module cannot be imported.
@@ -139,7 +139,7 @@ def tasks_of(target: Any, known: Mapping[str, inspect.Parameter], spec: str) -> 
             )
         if len(declared) > 1 and TASK not in known:
             raise RequestError(
-                f"{spec} has {len(declared)} tasks and is not told which",
+                f"{spec} has {len(declared)} tasks, but no parameter 'task'",
                 hint="def __init__(self, task: str)",
             )
         return tuple(declared)
@@ -151,7 +151,7 @@ def tasks_of(target: Any, known: Mapping[str, inspect.Parameter], spec: str) -> 
     if isinstance(default, str):
         return (default,)
     raise RequestError(
-        f"{spec} takes a task and does not say which there are", hint='tasks = ("easy", "hard")'
+        f"{spec} has a parameter 'task', but declares no tasks", hint='tasks = ("easy", "hard")'
     )
 
 
@@ -159,7 +159,7 @@ def _without_task(
     known: Mapping[str, inspect.Parameter], settings: Mapping[str, str], spec: str
 ) -> dict[str, inspect.Parameter]:
     if TASK in settings and TASK in known:
-        raise RequestError(f"{spec}: the task is no setting", hint=f"--task {settings[TASK]}")
+        raise RequestError(f"{spec}: the task is not a setting", hint=f"--task {settings[TASK]}")
     return {name: parameter for name, parameter in known.items() if name != TASK}
 
 
@@ -171,7 +171,7 @@ def _checked(info: EnvironmentInfo, spec: str, taken: Collection[str]) -> Enviro
     """
     if not isinstance(info.env_id, str) or not info.env_id.strip() or info.env_id in taken:
         raise RequestError(
-            f"{spec}: env_id cannot be {info.env_id!r}", hint=f"a name of its own, not {', '.join(taken)}"
+            f"{spec}: env_id cannot be {info.env_id!r}", hint=f"a name other than {', '.join(taken)}"
         )
     good = all(isinstance(task, str) and task.strip() and task != "all" for task in info.tasks)
     if not info.tasks or not good or len(set(info.tasks)) != len(info.tasks):

@@ -18,11 +18,11 @@ from typing import Any, TextIO
 
 _lock = threading.Lock()
 _n_needed = 0
-"""How many blocks and agents need the switch."""
+"""Number of blocks and agents that need the switch."""
 _is_quiet: ContextVar[bool] = ContextVar("trajkit_is_quiet", default=False)
 _heard: list[str] | None = None
 _MOST_HEARD = 1000
-"""How many lines are kept."""
+"""Maximum number of lines to keep."""
 
 
 class _Switch:

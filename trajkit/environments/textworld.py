@@ -57,10 +57,10 @@ class TextWorld:
 
     def __init__(self, task: str, *, max_steps: int = 100, **parameters: int) -> None:
         if task not in TASKS:
-            hint = f"games: {', '.join(GAMES)}; -dev or -test behind one gives its other worlds"
+            hint = f"games: {', '.join(GAMES)}; append -dev or -test for a game's other worlds"
             raise RequestError(f"no task {task!r} in {ENV_ID}", hint=hint)
         if max_steps < 1:
-            raise RequestError(f"max_steps={max_steps} is less than a step")
+            raise RequestError(f"max_steps={max_steps} is below 1")
         self.task, self.max_steps = task, max_steps
         game, dash, _ = task.partition("-")
         self._game, self._fold = game, FOLDS[task.removeprefix(game)] if dash else FOLDS[""]
@@ -86,7 +86,7 @@ class TextWorld:
         """
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _MOST_SEED:
             raise RequestError(
-                f"seed {seed!r} of {ENV_ID}", hint=f"seeds are whole numbers from 0 to {_MOST_SEED}"
+                f"invalid seed {seed!r} of {ENV_ID}", hint=f"seeds are whole numbers from 0 to {_MOST_SEED}"
             )
         jvm = self._begun_jvm()
         self._now = jvm.begin(seed, self._fold)
@@ -138,7 +138,7 @@ class TextWorld:
         place = None if self._place is None or self._path is None else self._next_on(self._path, self._place)
         if self._path is None or place is None:
             raise RolloutError(
-                f"the expert of {ENV_ID} knows one path, and step {len(self._done)} is not on it",
+                f"the expert of {ENV_ID} has only one path, and step {len(self._done)} is not on it",
                 hint="play it from the beginning: --policy expert, without slips",
             )
         return self._path[place]
@@ -168,7 +168,7 @@ class TextWorld:
             place = self._next_on(self._path, self._place)
             is_on_path = place is not None and self._path[place] == action
             self._place = place + 1 if place is not None and is_on_path else None
-        if action == _HELP:  # the game itself does not know it
+        if action == _HELP:  # the game itself has no such action
             return jvm.mission()
         self._now = jvm.step(action)
         return str(self._now["observation"])
@@ -193,7 +193,7 @@ def _whole(name: str, value: object) -> int:
     try:
         return int(str(value))
     except ValueError as error:
-        raise RequestError(f"{name}={value!r} of {ENV_ID} is no whole number") from error
+        raise RequestError(f"{name}={value!r} of {ENV_ID} is not a whole number") from error
 
 
 INFO = EnvironmentInfo(env_id=ENV_ID, tasks=TASKS, rule=None, success="success >= 1", make=TextWorld)
@@ -202,8 +202,8 @@ INFO = EnvironmentInfo(env_id=ENV_ID, tasks=TASKS, rule=None, success="success >
 class Jvm:
     """One Java process with one game in it.
 
-    The games share static state, so that two in one process spoil each other, one after the other too: every
-    environment has a process of its own. It ends with this one, also when this one is killed.
+    The games share static state, so two games in one process corrupt each other, even in sequence: every
+    environment has its own process. It ends with this one, also when this one is killed.
 
     Args:
         game: Name of the game.
@@ -291,7 +291,7 @@ class Jvm:
         if not port.isdigit() or not token:
             self._errors.seek(0)
             said = self._errors.read().decode(errors="replace").strip().splitlines()
-            shown = next((line for line in said if "Error" in line), said[-1] if said else "it said nothing")
+            shown = next((line for line in said if "Error" in line), said[-1] if said else "no output")
             if "UnsupportedClassVersionError" in shown:
                 raise StackError(f"{_java()} is too old for TextWorldExpress: {shown[:300]}", hint=_HINT)
             raise StackError(f"{_java()} does not start: {shown[:300]}", hint=_HINT)
@@ -306,7 +306,7 @@ class Jvm:
 
         if self._owner != os.getpid():
             raise RolloutError(
-                "this environment was begun in another process", hint="make environments after the fork"
+                "this environment was started in another process", hint="create environments after the fork"
             )
         try:
             return getattr(self._game, name)(*arguments)
@@ -339,5 +339,5 @@ def _java() -> str:
     found = shutil.which("java", path=None if not home else str(Path(home) / "bin"))
     if found is None:
         where = f"in JAVA_HOME ({home})" if home else "on this machine"
-        raise StackError(f"TextWorldExpress runs in Java, and there is none {where}", hint=_HINT)
+        raise StackError(f"TextWorldExpress needs Java, and there is none {where}", hint=_HINT)
     return found

@@ -1,4 +1,4 @@
-"""Let models answer held-out prompts, score each answer with the user's function, and keep what is done."""
+"""Let models answer held-out prompts, score each answer with the user's function, and keep the results."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ _TASK = "prompt"
 
 
 class Work(NamedTuple):
-    """What is asked and how."""
+    """The requests to send, and how answers are scored."""
 
     prompts: Prompts
     scorer: Scorer
     score: str
     """Name of the metric."""
     models: Mapping[str, ChatModels]
-    """The models by the names of the variants, the baseline first."""
+    """Models by the names of the variants, the baseline first."""
     identities: Mapping[str, JsonValue]
-    """What identifies each model, so that another one under the same name is asked anew."""
+    """Identity of each model, so that another model with the same name is called again."""
     decodings: Sequence[Decoding]
     options: Mapping[str, JsonValue]
     """Further fields of each request, such as `max_tokens`."""
@@ -67,12 +67,12 @@ class Work(NamedTuple):
 
     @property
     def n_answers(self) -> int:
-        """Answers in all."""
+        """Total number of answers."""
         return self.prompts.n_prompts * len(self.models) * len(self.decodings)
 
     @property
     def arguments(self) -> dict[str, JsonValue]:
-        """Everything that decides what is asked and how it is scored."""
+        """All values that decide the requests and the scores."""
         return {
             "prompts": self.prompts.dataset.store.manifest.digest,
             "which": self.prompts.which,
@@ -88,10 +88,10 @@ class Work(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """How it went."""
+    """The result of a run."""
 
     n_answered: int
-    """Answers that have a score, or for which the scorer had none, those of earlier runs included."""
+    """Answers that were given to the scorer without a failure, including those of earlier runs."""
     n_before: int
     """Answers of earlier runs."""
     n_unscored: int
@@ -99,7 +99,7 @@ class Answered(NamedTuple):
     failures: Mapping[str, int]
     """Failures by message, of models and of the scorer."""
     reached: LimitReached | None
-    """The limit that stopped it; None where all was asked."""
+    """The limit that stopped the run; None if all requests were sent."""
 
 
 class _Job(NamedTuple):
@@ -113,11 +113,11 @@ class _Job(NamedTuple):
 
 
 class Answering:
-    """One run of an evaluation, which continues what an earlier run of the same began.
+    """One run of an evaluation, which continues an earlier run of the same evaluation.
 
     Args:
-        work: What is asked.
-        new_run: Ask everything again.
+        work: The requests.
+        new_run: Send all requests again.
 
     Raises:
         StoreError: The journal cannot be read or written.
@@ -142,14 +142,14 @@ class Answering:
 
     @property
     def n_left(self) -> int:
-        """Answers that are missing."""
+        """Number of missing answers."""
         return self._work.n_answers - len(self._done)
 
     def run(self, on_answered: Callable[[int, int], None] = lambda n, of: None) -> Answered:
-        """Ask what is missing. What is finished is kept, also after Ctrl-C.
+        """Request the missing answers. Finished answers are kept, also after Ctrl-C.
 
         Args:
-            on_answered: Called after each answer with how many there are, and of how many.
+            on_answered: Called after each request with the number of answers, and the total.
 
         Raises:
             ServiceError: The model does not answer at all.
@@ -168,8 +168,8 @@ class Answering:
         Args:
             goal: The store.
             models: The models by variant.
-            leaks: What was not held out, where that was allowed.
-            unsure: What is unknown of the models.
+            leaks: Allowed overlaps with the models' training data.
+            unsure: Reasons why training data of the models is unknown.
 
         Raises:
             StoreError: It exists or cannot be written.
@@ -221,7 +221,7 @@ class Answering:
                 await model.close()
 
     def _jobs(self) -> Iterator[_Job]:
-        """Yield the missing answers; those to one prompt together, so that a stopped run has pairs."""
+        """Yield the missing answers, those to one prompt together, so that a stopped run has pairs."""
         for prompt in self._work.prompts:
             for decoding in self._work.decodings:
                 for variant in self._work.models:
@@ -268,15 +268,15 @@ class Answering:
         self.n_unscored += score is None
 
     def _fail(self, job: _Job, message: str, answer: Answer | None, *, kind: FaultKind | None) -> None:
-        """Count a failure; give up where nothing ever worked."""
+        """Count a failure; give up if nothing ever worked."""
         self._failures[message] += 1
         self._failed.append(self._episode(job, answer, None, error=message))
         if not self._done and sum(self._failures.values()) >= _GIVE_UP_AT_START:
             if kind is None:
-                raise DataError(f"the scorer {self._work.scorer.identity.spec} works on no answer: {message}")
+                raise DataError(f"the scorer {self._work.scorer.identity.spec} always fails: {message}")
             if kind == FaultKind.REFUSED:
-                raise RequestError(f"no prompt is answered: {message}")
-            raise ServiceError(message, hint="what is answered is kept: the same command continues")
+                raise RequestError(f"no prompt was answered: {message}")
+            raise ServiceError(message, hint="run the same command again to retry")
 
     def _request(self, job: _Job) -> dict[str, Any]:
         prompt, writer = job.prompt, ChatWriter(_DIALECT)
@@ -294,7 +294,7 @@ class Answering:
     def _episode(
         self, job: _Job, answer: Answer | None, score: Score, *, error: str | None = None
     ) -> Episode:
-        """The answer as an episode of one step, which reports read as the play of one world."""
+        """Return the answer as an episode of one step, whose prompt reports read as a world."""
         prompt, now = job.prompt, datetime.now(UTC)
         outcome = Outcome.UNKNOWN if error is None else Outcome.ERROR
         if isinstance(score, bool):
@@ -350,7 +350,7 @@ class Answering:
 def chat_models(
     players: Sequence[LocalPlayer], model_url: str | None, caller: Caller
 ) -> Mapping[str, ChatModels]:
-    """Open the models that answer prompts, by the names of the players: of this machine, or at a server.
+    """Open the models that answer prompts, by the names of the players: local ones, or at a server.
 
     Args:
         players: The models.
@@ -372,7 +372,7 @@ def chat_models(
 
 
 class _Here(LocalEndpoint):
-    """A model of this machine, which is released with the endpoint."""
+    """A local model, which is released with the endpoint."""
 
     async def close(self) -> None:
         await self._models.close()

@@ -29,7 +29,7 @@ class Seen(Model):
     how: Name
     """How the model used the data, such as `learned`."""
     store: Path | None = None
-    """The store or the pairs; None where `seeds` lists the worlds."""
+    """The store or the pairs; None if `seeds` lists the worlds."""
     digest: str = ""
     """Digest of the store's content."""
     env: str = ""
@@ -58,7 +58,7 @@ class Overlap(Model):
     n_worlds: int
     """Number of worlds."""
     learned_as: Name | None = None
-    """The task under which the model saw these worlds' rooms; None where it saw the worlds themselves."""
+    """The task under which the model saw these worlds' rooms; None if it saw the worlds themselves."""
 
     def __str__(self) -> str:
         others = f" and {self.n_worlds - 1:,} more" if self.n_worlds > 1 else ""
@@ -90,7 +90,7 @@ class Exposure(NamedTuple):
 
 
 RoomOf = Callable[[str, int], str]
-"""Return the hash of the room in which a task and a seed begin; empty where the environment gives none."""
+"""Return the hash of the room in which a task and a seed begin; empty if the environment gives none."""
 
 
 def exposure(
@@ -219,4 +219,4 @@ def _of_store(path: Path, digest: str, env_id: str) -> _Known:
 
 
 def _other(path: Path) -> _Known:
-    return _Known(set(), f"{path} is another one now than it was then")
+    return _Known(set(), f"{path} has changed since the training")

@@ -24,9 +24,9 @@ from trajkit.store.view import create_views
 GROUP_TAG = "trajkit.group"
 """Tag of episodes that are not independent samples, such as the answers to prompts of one customer."""
 PROMPTS = "prompts-"
-"""What the name begins with that stands for the environment of answers to logged prompts."""
+"""Prefix of the name that replaces the environment's for answers to logged prompts."""
 SCORE = "score"
-"""Key in what a store says of its evaluation, for the metric that its episodes are compared by."""
+"""Key in a store's record of its evaluation for the metric by which its episodes are compared."""
 
 MEASURES = {
     SUCCESS: "CASE outcome WHEN 'success' THEN 1.0 WHEN 'failure' THEN 0.0 WHEN 'truncated' THEN 0.0 END",
@@ -87,7 +87,7 @@ class Group(NamedTuple):
     values: Mapping[str, Floats]
     """Mean over the attempts at each world, by measure; NaN where nothing was measured."""
     by_model: Mapping[str, Floats] = {}
-    """The same as worlds by models; empty where one model answered."""
+    """The same as worlds by models; empty if only one model answered."""
     rooms: Ints | None = None
     """Room of each world: worlds of several tasks under one seed may be the same room, which counts once. The
     prompts of one group, such as those of a customer, are a room too."""
@@ -158,7 +158,7 @@ def read_episodes(
     connection.execute(f"DELETE FROM {other}")
     _check_once(connection, sources)
     ((most_steps,),) = connection.execute("SELECT coalesce(max(n_steps), 0) FROM e").fetchall()
-    left = {SUCCESS} if most_steps > 1 else {SUCCESS, "n_steps"}  # of single answers there is no length
+    left = {SUCCESS} if most_steps > 1 else {SUCCESS, "n_steps"}  # single answers have no length to compare
     return [SUCCESS, scores[0], *(name for name in MEASURES if name not in left), *scores[1:]]
 
 
@@ -281,7 +281,7 @@ def _names(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> 
     groups = sorted(sorted(found, key=str), key=position)
     shown = {who: _plain(who, groups) for who in groups}
     for name in shown.values():
-        if list(shown.values()).count(name) > 1:  # names of the user can coincide
+        if list(shown.values()).count(name) > 1:  # the user's names can coincide
             shown = {who: f"{text} ({number})" for number, (who, text) in enumerate(shown.items(), start=1)}
             break
     return shown
@@ -314,7 +314,7 @@ def _scores(stores: Sequence[Store], more: Sequence[str]) -> list[str]:
     for name in more:
         if score_name(stores, name) in MEASURES:
             raise QueryError(
-                f"a metric named {name!r} cannot be told from what is measured anyway", hint="leave it out"
+                f"the metric {name!r} has the name of a measure that reports have anyway", hint="leave it out"
             )
     return list(dict.fromkeys([score, *more]))
 

@@ -1,4 +1,4 @@
-"""The held-out prompts of logged steps: which there are, what belongs together, what a model has learned."""
+"""The held-out prompts of logged steps, their groups, and their overlap with training data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trajkit.store.reader import Store, open_store
 from trajkit.store.view import create_views, spans
 
 Which = Literal["last", "all"]
-"""The prompts of an episode that are asked: that of its last step that has one, or all."""
+"""The prompts of an episode to answer: the last one, or all."""
 
 
 class Prompt(NamedTuple):
@@ -37,11 +37,11 @@ class Prompt(NamedTuple):
     episode: Episode
     """The logged episode."""
     group: str
-    """Prompts of one group are not independent: those of one customer, or of one episode."""
+    """Group of the prompt: prompts of one customer, or of one episode, are not independent."""
 
     @property
     def place(self) -> str:
-        """Where it is in its store, as EPISODE:STEP."""
+        """Its place in the store, as EPISODE:STEP."""
         return f"{self.episode.episode_id}:{self.step.step_index}"
 
 
@@ -59,7 +59,7 @@ class PromptOverlap(Model):
     n_prompts: Count
     """Number of prompts."""
     is_text: bool
-    """Whether only the text is the same; else the episode itself was seen."""
+    """Whether only the text is the same; otherwise the episode itself was seen."""
 
     def __str__(self) -> str:
         others = f" and {self.n_prompts - 1:,} more" if self.n_prompts > 1 else ""
@@ -68,12 +68,12 @@ class PromptOverlap(Model):
 
 
 class Prompts:
-    """The prompts of a store that models are to answer. It holds the group of each episode, and no text.
+    """The prompts of a store for models to answer. Memory holds the group of each episode, and no text.
 
     Args:
         dataset: The logged episodes.
-        which: Which steps of an episode.
-        by: Columns that say what belongs together, as in `trajkit split`; none for the episode.
+        which: The steps of an episode: the last one with a prompt, or all.
+        by: Columns that define the groups, as in `trajkit split`; empty for one group per episode.
 
     Raises:
         QueryError: There is no such column.
@@ -94,13 +94,13 @@ class Prompts:
         assert row is not None
         self.n_prompts, n_characters = int(row[0]), int(row[1])
         self.n_characters = n_characters * (4 if which == "all" else 1)
-        """About the characters of all prompts."""
+        """Estimated number of characters of all prompts."""
         if not self.n_prompts:
             raise NothingMatched(f"no step of {dataset.store.path} has a prompt that a model could answer")
 
     @property
     def env_id(self) -> str:
-        """What stands for the environment in reports: the store, by its content."""
+        """Name that replaces the environment's in reports: the store, by its content."""
         return f"{PROMPTS}{self.dataset.store.manifest.digest[:8]}"
 
     def __iter__(self) -> Iterator[Prompt]:
@@ -125,7 +125,7 @@ def learned_prompts(seen: Sequence[Seen], prompts: Prompts) -> tuple[tuple[Promp
         prompts: The prompts of the evaluation.
 
     Returns:
-        The overlaps, and the exposure, which here has only the models whose data is unknown.
+        The overlaps, and the exposure, which has only the models whose data is unknown.
     """
     overlaps: list[PromptOverlap] = []
     unsure: list[Unsure] = []
@@ -146,7 +146,7 @@ def learned_prompts(seen: Sequence[Seen], prompts: Prompts) -> tuple[tuple[Promp
 
 
 def _groups(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[str]) -> dict[str, str]:
-    """The group of each episode; one without any of the columns is a group of its own."""
+    """Return the group of each episode; one without a value of the columns is its own group."""
     text = group_text(connection, store, by)
     return dict(
         connection.execute(f"SELECT episode_id, coalesce({text}, episode_id) FROM episodes").fetchall()
@@ -154,7 +154,7 @@ def _groups(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[st
 
 
 def _read_asked(connection: duckdb.DuckDBPyConnection, prompts: Prompts) -> None:
-    """Create the table `asked` with the hash of each prompt that is asked."""
+    """Create the table `asked` with the hash of each prompt to answer."""
     _texts(connection, "evaluated", prompts.dataset.store)
     last = "QUALIFY row_number() OVER (PARTITION BY episode_id ORDER BY step_index DESC) = 1"
     last = "" if prompts.which == "all" else last
@@ -177,7 +177,7 @@ def _texts(connection: duckdb.DuckDBPyConnection, schema: str, store: Store) -> 
 
 
 def _read_learned(connection: duckdb.DuckDBPyConnection, seen: Seen) -> str | None:
-    """Create `learned_ids` and `learned_prompts`; return why the data is not what it was, else None."""
+    """Create `learned_ids` and `learned_prompts`; return a reason if the data has changed, else None."""
     assert seen.store is not None
     if (seen.store / PAIRS).is_file():
         pairs = open_pairs(seen.store)
@@ -194,7 +194,7 @@ def _read_learned(connection: duckdb.DuckDBPyConnection, seen: Seen) -> str | No
         texts = "SELECT DISTINCT prompt FROM learned.texts"
     connection.execute(f"CREATE OR REPLACE TABLE learned_ids AS {ids}")
     connection.execute(f"CREATE OR REPLACE TABLE learned_prompts AS {texts}")
-    return None if digest == seen.digest else f"{seen.store} is another one now than it was then"
+    return None if digest == seen.digest else f"{seen.store} has changed since the training"
 
 
 def _overlaps(connection: duckdb.DuckDBPyConnection, seen: Seen) -> Iterator[PromptOverlap]:
@@ -220,8 +220,8 @@ def shared_groups(seen: Sequence[Seen], prompts: Prompts) -> Mapping[str, tuple[
     """Count the groups of the evaluation that are also in each model's training data.
 
     Returns:
-        By the path of the data: how many are shared, and how many the evaluation has. Data without the
-        columns of the groups is left out.
+        By the path of the data: the number of shared groups, and that of the evaluation. Data without
+        the columns of the groups is left out.
     """
     found: dict[str, tuple[int, int]] = {}
     mine = set(prompts._groups.values())

@@ -91,7 +91,7 @@ def report(
         RequestError: There is no such group, an episode is in two stores, or a number is out of its range.
     """
     if not 0 < confidence < 1:
-        raise RequestError(f"a confidence of {confidence:g}; it lies between 0 and 1", hint="such as 0.95")
+        raise RequestError(f"confidence {confidence:g} is not between 0 and 1", hint="such as 0.95")
     if resamples < 100:
         raise RequestError(f"{resamples} resamples are too few for an interval", hint="such as 10000")
     how = Resampling(resamples, seed, confidence)
@@ -290,9 +290,9 @@ def _notes_on(
         )
     for name, n, n_worlds, n_stores, n_models in connection.execute(_REPEATED).fetchall():
         played = f"{n_worlds:,} worlds by {n_models:,} models" if n_models > 1 else f"{n_worlds:,} worlds"
-        yield f"{name}: {n:,} episodes on {played}; of several attempts at one the mean counts"
+        yield f"{name}: {n:,} episodes on {played}; several attempts at a world count as their mean"
         if n_stores > 1:
-            yield f"{name} is in {n_stores} stores: NAME=STORE tells them apart if they are different models"
+            yield f"{name} is in {n_stores} stores: NAME=STORE separates them if they are different models"
     shared = {(group.n_worlds, n) for group in groups if (n := n_rooms(group.rooms)) is not None}
     has_groups = any(group.has_groups for group in groups)
     for n_worlds, n in sorted(shared):
@@ -306,7 +306,7 @@ def _notes_on(
     alone = [group for group in groups if all(group.name not in pair for pair in compared)]
     for group in alone if compared else ():
         yield (
-            f"{group.name} is compared with nothing: no other group was drawn in this way "
+            f"{group.name} is compared with nothing: no other group has its decoding "
             "(--across-decodings compares it)"
         )
     worlds = {group.name: set(group.worlds) - {None} for group in groups}
@@ -323,7 +323,7 @@ def _opponents(
 
     A baseline, without any the first group of each decoding, is compared with every other group of its
     decoding. A named baseline that is the only group with its decoding is compared with all groups, and so is
-    the first group where there is no pair.
+    the first group if there is no pair.
     """
     decodings = {group.name: group.who.decoding for group in groups}
     firsts = list({decoding: name for name, decoding in reversed(decodings.items())}.values())[::-1]

@@ -81,7 +81,7 @@ class Requirement(NamedTuple):
         raise QueryError(f"--require {self.text!r} matches no comparison of this report", hint=listed)
 
     def holds(self, comparison: Comparison) -> bool:
-        """Check whether a comparison meets the requirement; False where the value is unknown."""
+        """Check whether a comparison meets the requirement; False if the value is unknown."""
         value = getattr(comparison, self.field)
         return value is not None and _TESTS[self.test](value, self.value)
 

@@ -28,7 +28,7 @@ Content = TypeVar("Content")
 
 
 class LossKind(StrEnum):
-    """What a format cannot carry; each name is a noun whose plural ends with s."""
+    """Content that a format cannot carry; each name is a noun whose plural ends with s."""
 
     THOUGHT = "thought"
     THOUGHT_SIGNATURE = "thought signature"
@@ -228,7 +228,7 @@ class RowFormat(NamedFormat, Generic[Content]):
     columns: Mapping[str, str]
     """DuckDB types of the columns of a table of rows."""
     min_rows: int = 1
-    """Least rows of a file that the target accepts."""
+    """Minimum rows of a file that the target accepts."""
     target: str | None = None
     """The target whose rules rows follow, as in `trajkit validate --target`; None if no rules are known."""
 

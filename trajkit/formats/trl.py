@@ -144,7 +144,7 @@ PLAY = "Reach the goal. Call the tool act, one action at a time, until the episo
 
 
 def start_row(start: Start, prompt: str = PLAY) -> JsonObject:
-    """A row for GRPOTrainer: `environment` chooses the factory, where there are several by name."""
+    """A row for GRPOTrainer: `environment` chooses the factory, if there are several by name."""
     return {
         "prompt": [{"role": "user", "content": prompt}],
         "environment": start.env_id,
@@ -209,7 +209,7 @@ TRL_GRPO = StartFormat(
         "seed": "BIGINT",
     },
 )
-"""Starts for TRL's GRPOTrainer, which plays them anew."""
+"""Starts for TRL's GRPOTrainer, which plays them again."""
 
 
 def _weighted_row(example: Example) -> Row:
@@ -247,5 +247,5 @@ WEIGHTED = SftFormat(
     columns={"messages": _MESSAGES, "weights": "DOUBLE[]", **_TOOLS},
     masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
 )
-"""Rows of `messages`, `weights` (one for each message of the assistant, in order) and `tools`, for training
-on this machine. Other trainers cannot use the weights, so `trajkit convert` does not offer this format."""
+"""Rows of `messages`, `weights` (one for each message of the assistant, in order) and `tools`, for local
+training. Other trainers cannot use the weights, so `trajkit convert` does not offer this format."""

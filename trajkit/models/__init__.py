@@ -1,3 +1,3 @@
-"""Language models of this machine: load, generate, and serve them behind an OpenAI-compatible address."""
+"""Local language models: load them, generate, and serve them behind an OpenAI-compatible address."""
 
 __all__ = ["generation", "random_model", "serving"]

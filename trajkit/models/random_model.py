@@ -1,4 +1,4 @@
-"""Models with random weights: of a real model's shape, for speed and memory where its weights are not."""
+"""Write models with random weights in a real model's shape, to measure speed and memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHAPES = Path(__file__).with_name("shapes.json")
 
 
 class RandomModel(NamedTuple):
-    """What was written."""
+    """The written model."""
 
     n_weights: int
     """Number of weights."""
@@ -24,7 +24,7 @@ class RandomModel(NamedTuple):
 
 
 def shapes() -> dict[str, dict[str, Any]]:
-    """Return the configurations of transformers that say the shapes, by name."""
+    """Return the transformers configurations of the shapes, by name."""
     found: dict[str, dict[str, Any]] = json.loads(_SHAPES.read_text(encoding="utf-8"))
     return found
 
@@ -42,7 +42,7 @@ def write_random_model(
         seed: Seed of the weights.
 
     Raises:
-        RequestError: There is no such shape, or the tokenizer has more tokens than it.
+        RequestError: There is no such shape, or the tokenizer has more tokens than its vocabulary.
         StoreError: `goal` exists, or cannot be written.
         MissingExtra: torch or transformers is not installed.
     """
@@ -53,7 +53,7 @@ def write_random_model(
     reader = pretrained(transformers.AutoTokenizer, tokenizer)
     facts = shapes()[shape] | ({} if layers is None else {"num_hidden_layers": layers})
     if len(reader) > facts["vocab_size"]:
-        raise RequestError(f"{tokenizer} has {len(reader):,} tokens, and {shape} {facts['vocab_size']:,}")
+        raise RequestError(f"{tokenizer} has {len(reader):,} tokens, {shape} only {facts['vocab_size']:,}")
     ends = {"eos_token_id": reader.eos_token_id, "bos_token_id": reader.bos_token_id}
     config = transformers.AutoConfig.for_model(**facts, **ends, pad_token_id=reader.pad_token_id)
     torch.manual_seed(seed)

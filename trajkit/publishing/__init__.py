@@ -1,4 +1,4 @@
-"""Stores and models on the Hugging Face Hub: written as it wants them, sent whole or not at all, and back."""
+"""Push stores and models to the Hugging Face Hub, in its formats and all or nothing, and pull them."""
 
 __all__ = [
     "card",

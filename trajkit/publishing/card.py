@@ -382,7 +382,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[st
 
 
 def plain(text: str, *, keeps_code: bool = False) -> str:
-    """Escape a text so that it stays in its line and cell and is no markup."""
+    """Escape a text so that it stays in its line and cell and is not markup."""
     shown = "".join(c if c.isprintable() else " " for c in text).replace("|", "\\|").replace("<", "&lt;")
     return shown if keeps_code else shown.replace("`", "'")
 

@@ -30,7 +30,7 @@ class Compared(Model):
     train: Name
     """Name of the training split."""
     evaluation: Name | None
-    """Name of the evaluation split; None where only reserved worlds were checked."""
+    """Name of the evaluation split; None if only reserved worlds were checked."""
     leaks: bool
     """Whether there is a leak."""
     lines: tuple[Text, ...]
@@ -65,7 +65,7 @@ class Facts(Model):
     stats: Stats
     """Statistics of all splits together."""
     compared: tuple[Compared, ...]
-    """The training split compared with each other split; empty where there is nothing to compare."""
+    """The training split compared with each other split; empty if there is nothing to compare."""
     replayed: tuple[Replayed, ...]
     """Replay results of the splits that were replayed."""
     redacted: tuple[JsonObject, ...]
@@ -142,7 +142,7 @@ def splits_of(paths: Iterable[str | Path]) -> dict[str, Store]:
     """Open the stores and name their splits. Every file is verified.
 
     A split has the name in the store's manifest, otherwise the name of its folder. A single store without a
-    recorded name is `test` where all its episodes were played for evaluation, otherwise `train`.
+    recorded name is `test` if all its episodes were played for evaluation, otherwise `train`.
 
     Args:
         paths: Stores, or folders of stores as `trajkit split` writes them.

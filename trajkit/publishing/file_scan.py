@@ -22,7 +22,7 @@ from trajkit.errors import DataError
 from trajkit.store.layout import CONTENT_HASH, TABLES
 
 _MOST_HEADER = 100_000_000
-"""Most bytes of a safetensors header; the format allows no more."""
+"""Maximum bytes of a safetensors header in the format."""
 _NAMES = "names of files"
 _SEARCHED = frozenset(column.name for table in TABLES for column in text_columns(table)) | {CONTENT_HASH.name}
 

@@ -43,7 +43,7 @@ _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _STALE, _TOO_MANY = 401, 403, 
 _HINTS = {
     _UNAUTHORIZED: "the token is expired or invalid: make one in the Hub's settings and set HF_TOKEN",
     _FORBIDDEN: "the token may not write there: it needs the role write for this owner",
-    _NOT_FOUND: "is the name right, and may this token see it?",
+    _NOT_FOUND: "check the name, and that this token may see it",
     _TOO_MANY: "the Hub limits requests: try again in some minutes; what was sent is kept",
 }
 
@@ -53,9 +53,9 @@ class HubFault(ServiceError):
 
     Args:
         message: The failure, in words.
-        status: The HTTP status; None where there was no answer.
+        status: The HTTP status; None if there was no answer.
         wait_s: Seconds to wait before the next request; None when the Hub gave none.
-        hint: The way out.
+        hint: What to do about it.
     """
 
     def __init__(
@@ -167,9 +167,7 @@ class Hub:
         hub = need("huggingface_hub", extra=_EXTRA)
         self.endpoint = (endpoint or os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
         if "@" in self.endpoint:  # the endpoint is recorded in stores and cards
-            raise ConfigError(
-                "HF_ENDPOINT holds a user or a password", hint="HF_TOKEN is where a token belongs"
-            )
+            raise ConfigError("HF_ENDPOINT holds a user or a password", hint="put the token into HF_TOKEN")
         self.token = token.get_secret_value() if token is not None else None
         self._sleep = sleep
         self.api = hub.HfApi(endpoint=self.endpoint, token=self.token or False)
@@ -180,12 +178,12 @@ class Hub:
 
     @functools.cached_property
     def account(self) -> Account:
-        """The account of the token; asked once, because the Hub limits this request.
+        """The account of the token; read once, because the Hub limits this request.
 
         Raises:
             HubFault: The token is invalid or expired.
         """
-        answer = self.patiently("ask for the token's account", self.api.whoami)
+        answer = self.patiently("read the token's account", self.api.whoami)
         role = ((answer.get("auth") or {}).get("accessToken") or {}).get("role")
         owners = {answer["name"]} | {
             each["name"] for each in answer.get("orgs") or () if each.get("roleInOrg", "write") in _WRITERS
@@ -291,11 +289,11 @@ class Repository:
         return Remote(info.sha, bool(info.private), files)
 
     def create(self) -> None:
-        """Create it, private; an existing one is left as it is."""
+        """Create it, private; an existing one stays unchanged."""
         self._ask(f"create {self.name}", self.hub.api.create_repo, private=True, exist_ok=True)
 
     def commit(self, operations: list[Any], *, message: str, parent: str, branch: str | None = None) -> str:
-        """Send files as one commit, which the Hub refuses where `parent` is no longer the newest.
+        """Send files as one commit, which the Hub refuses if `parent` is no longer the newest.
 
         The request is sent once: after a lost answer, only the repository shows whether it succeeded.
 
@@ -360,7 +358,7 @@ def found_token() -> SecretStr | None:
         ConfigError: It has a character that cannot be sent.
     """
     token = need("huggingface_hub", extra=_EXTRA).get_token()
-    return checked_secret(token or "", "the token of the Hub (HF_TOKEN, or what `hf auth login` left)")
+    return checked_secret(token or "", "the token of the Hub (HF_TOKEN, or the one of `hf auth login`)")
 
 
 class RemoteFile(NamedTuple):
@@ -369,7 +367,7 @@ class RemoteFile(NamedTuple):
     n_bytes: int
     """Its size."""
     sha256: str | None
-    """Sha256 of its bytes, where it is stored as a large file; None where it is in git itself."""
+    """Sha256 of its bytes, if it is stored as a large file; None if it is in git itself."""
     blob_id: str | None
     """Its id in git."""
 

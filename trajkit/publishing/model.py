@@ -41,7 +41,7 @@ class Measured(Model):
 
 
 class Origin(Model):
-    """The origin of a model, where it is known."""
+    """The origin of a model, as far as known."""
 
     base: Name | None = None
     """The base model, as the Hub names it."""
@@ -93,7 +93,7 @@ def make_model_contents(
         patterns: Further patterns to search for: names to regular expressions.
 
     Raises:
-        RequestError: The folder holds no model, or an adapter whose base model is a path of this machine.
+        RequestError: The folder holds no model, or an adapter whose base model is a local path.
         DataError: A settings file or a file of weights is damaged; a file is a link out of the folder.
     """
     if not is_model(model):
@@ -134,7 +134,7 @@ def _base(folder: Path, given: str | None, *, is_adapter: bool) -> str | None:
     base = given or recorded
     if base is not None and _is_path(str(base)):
         raise RequestError(
-            f"the base {Path(str(base)).name!r} is a path or a sample of this machine, which others lack",
+            f"the base {Path(str(base)).name!r} is a local path or sample, which others lack",
             hint="--base ORG/NAME gives its name on the Hub",
         )
     if is_adapter and base != recorded:
@@ -182,7 +182,7 @@ def _card(
 
 
 def _written(model: Path) -> tuple[dict[str, Any], str]:
-    """Return metadata and text of the card that the training wrote; empty where there is none."""
+    """Return metadata and text of the card that the training wrote; empty if there is none."""
     path = model / CARD
     text = ""
     if path.is_file():

@@ -65,7 +65,7 @@ class Pulled(Result, Model):
     stores: tuple[PulledStore, ...]
     """Stores that were written."""
     imported: Imported | None = None
-    """Counts of an import; None where trajkit pushed the dataset."""
+    """Counts of an import; None if trajkit pushed the dataset."""
     entry: LineageEntry | None = None
     """Lineage entry of the import."""
 
@@ -85,7 +85,7 @@ def pull(
     wish: Wish | None = None,
     on_progress: OnProgress = lambda what, n_done, n_total: None,
 ) -> Pulled:
-    """Read a dataset from the Hub into a store, or a folder with a store per split where there are several.
+    """Read a dataset from the Hub into a store, or a folder with a store per split if there are several.
 
     Args:
         hub: The Hub.
@@ -125,7 +125,7 @@ class _Asked(NamedTuple):
     source: Repository
     remote: Remote
     work: Path
-    """Folder for what is downloaded."""
+    """Folder for downloads."""
     goal: Path
     splits: Sequence[str]
     on_progress: OnProgress
@@ -191,7 +191,7 @@ def _theirs(asked: _Asked, configuration: str | None, wish: Wish, *, is_newest: 
 
 
 def _card(asked: _Asked) -> dict[str, Any]:
-    """Return the metadata of the card; empty where there is no card or it is broken."""
+    """Return the metadata of the card; empty if there is no card or it is broken."""
     if "README.md" not in asked.remote.files:
         return {}
     found = _FRONT.match(asked.load("README.md", asked.work).read_text(encoding="utf-8", errors="replace"))
@@ -210,20 +210,20 @@ def _chosen(record: Record, repository: str, splits: Sequence[str]) -> list[Publ
     for store in by_split.values():
         if any(table not in (*TABLES, "moved") for table in store.files):
             raise StoreError(
-                f"{repository} has tables that this trajkit does not know", hint="pip install -U trajkit"
+                f"{repository} has tables that this trajkit cannot read", hint="pip install -U trajkit"
             )
     return [*wanted.values()]
 
 
 def _wanted(name: str, by_split: Mapping[str, Content], splits: Sequence[str]) -> dict[str, Content]:
-    """Return what was asked for by split; all where no split was asked for."""
+    """Return the requested splits; all if none was requested."""
     if unknown := [split for split in splits if split not in by_split]:
         raise RequestError(f"{name} has no split {unknown[0]!r}", hint=f"there are: {', '.join(by_split)}")
     return {split: content for split, content in by_split.items() if not splits or split in splits}
 
 
 def _download(asked: _Asked, folder: Path, known: Mapping[str, str] | None, names: Sequence[str]) -> None:
-    """Download files; `known` has the sha256 of each, where trajkit pushed them."""
+    """Download files; `known` has the sha256 of each, if trajkit pushed them."""
     repository = asked.source.name
     for n_done, name in enumerate(names, start=1):
         for part in name.split("/"):
@@ -250,7 +250,7 @@ def _pulled(split: str | None, path: Path, manifest: Manifest) -> PulledStore:
 
 
 def converted(source: Repository) -> Remote | None:
-    """Read the branch of the Hub's Parquet conversion; None where there is none.
+    """Read the branch of the Hub's Parquet conversion; None if there is none.
 
     Raises:
         HubFault: The Hub does not answer.
@@ -273,7 +273,7 @@ def converted_files(files: Iterable[str], configuration: str | None, splits: Seq
 
     Raises:
         RequestError: There is no such configuration or split, or the Hub converted only a part of a split
-            that was not asked for by name.
+            that was not requested by name.
     """
     found: dict[str, dict[str, list[str]]] = {}
     for path in sorted(files):

@@ -47,7 +47,7 @@ class Change(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Most bytes to send."""
+        """Maximum bytes to send."""
         return sum(path.stat().st_size for path in self.add.values())
 
     @property
@@ -60,7 +60,7 @@ def change_of(remote: Remote | None, files: Mapping[str, Path], ours: frozenset[
     """Compare a repository with the files that it should have.
 
     Args:
-        remote: The repository now; None where it does not exist.
+        remote: The repository now; None if it does not exist.
         files: The wanted files, by path.
         ours: Files of an earlier push.
     """
@@ -80,7 +80,7 @@ class PushPlan(NamedTuple):
     record: Record
     """The record that describes the new files."""
     remote: Remote | None
-    """The repository as it is now; None where it does not exist."""
+    """The repository as it is now; None if it does not exist."""
     change: Change
     """Files to add and to delete."""
     is_public: bool
@@ -298,7 +298,7 @@ def _verify(repository: Repository, change: Change, commit: str) -> None:
 
 
 def _difference(remote: Remote | None, change: Change) -> str | None:
-    """Return the first difference between a repository and a change, in words; None where there is none."""
+    """Return the first difference between a repository and a change, in words; None if there is none."""
     files = {} if remote is None else remote.files
     for path, file in change.add.items():
         if path not in files:
@@ -331,7 +331,7 @@ def _commit_once(
                 if _difference(now, change) is None:
                     return now.commit  # the commit was made, and only the answer was lost
                 raise ServiceError(
-                    f"{repository.name} has another commit meanwhile: it was {parent[:12]} and is "
+                    f"{repository.name} got another commit meanwhile: it was {parent[:12]} and is "
                     f"{now.commit[:12]}",
                     hint="look at that commit, then run the same command again; nothing was changed by this "
                     "command",

@@ -37,7 +37,7 @@ class PublishedFile(Model):
     n_bytes: Count
     """Its size."""
     n_rows: Count | None = None
-    """Number of rows; None where it has no rows."""
+    """Number of rows; None if it has no rows."""
 
 
 class PublishedPart(Model):
@@ -146,7 +146,7 @@ def record_text(record: Record) -> str:
 
 
 def public_facts(manifest: Manifest) -> dict[str, Any]:
-    """Return source and lineage of a store without paths of this machine.
+    """Return source and lineage of a store without local paths.
 
     Pulls at the end of the lineage are left out, so that pushing a pulled store again changes nothing.
     """

@@ -36,7 +36,7 @@ class Learned(Model):
     n_learned: Count
     """Number of steps whose completions the rows train."""
     rows: Path | None = None
-    """File with the row of each step; None where there is none."""
+    """File with the row of each step; None if there is none."""
     history: tuple[LineageEntry, ...] = ()
     """Lineage of the store, oldest first; empty when the store was already deleted."""
 

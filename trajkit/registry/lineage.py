@@ -105,7 +105,7 @@ class Sight(Model):
     side: Side
     """Training or validation."""
     use: Use
-    """How many of its steps were used."""
+    """Number of its steps that were used."""
     variants: tuple[Registration, ...] = ()
     """The variants that use the model."""
 
@@ -151,7 +151,7 @@ class StoreLineage(Model):
     """The origin of a store, and the models that were trained on it."""
 
     path: Name | None = None
-    """The folder, or the name of a sample; None where only its digest is known."""
+    """The folder, or the name of a sample; None if only its digest is known."""
     digest: Sha256
     """Digest of its content."""
     history: tuple[LineageEntry, ...] = ()

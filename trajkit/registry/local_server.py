@@ -1,4 +1,4 @@
-"""Build the command that serves a model of this machine, with trajkit's own or another server.
+"""Build the command that serves a local model, with trajkit's own or another server.
 
 The options of `transformers serve` are those of transformers 5.
 """
@@ -49,7 +49,7 @@ class LocalModel(NamedTuple):
     folder: Path
     """The trained adapter or whole model."""
     merged: Path | None = None
-    """Base model and adapter merged into one model; None where there is none."""
+    """Base model and adapter merged into one model; None if there is none."""
 
     @property
     def whole(self) -> Path | None:

@@ -1,4 +1,4 @@
-"""Let the real LiteLLM proxy serve a configuration before it replaces the old one, where it is installed."""
+"""Let the real LiteLLM proxy, if installed, serve a configuration before it replaces the old one."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _DATABASES = ("DATABASE_URL", "DIRECT_URL", "REDIS_URL", "REDIS_HOST", "LITELLM_
 
 
 def find_program() -> str | None:
-    """The proxy's program on the PATH; None where there is none."""
+    """The proxy's program on the PATH; None if there is none."""
     return shutil.which(PROGRAM)
 
 
 def check_serves(configuration: ProxyConfig, program: str) -> tuple[str, ...]:
-    """Start the proxy with a copy of a configuration, and ask it for its models.
+    """Start the proxy with a copy of a configuration, and list its models.
 
     The copy has no database, no cache, no callback, and no key of the proxy: the check writes nothing, and
     reaches no other server. Keys are replaced by placeholders, and so is a variable that is missing here.
 
     Args:
-        configuration: What to check.
+        configuration: The configuration to check.
         program: The proxy's program.
 
     Returns:
@@ -104,7 +104,7 @@ def check_serves(configuration: ProxyConfig, program: str) -> tuple[str, ...]:
 
 
 def _harmless(configuration: ProxyConfig) -> dict[str, Any]:
-    """Return what the proxy shall load: models and routing, with the models of included files."""
+    """Return the content that the proxy loads: models and routing, with the models of included files."""
     data = configuration.data
     kept = {
         name: data[name]
@@ -148,4 +148,4 @@ def _served(process: subprocess.Popen[bytes], port: int, key: str, log: Path) ->
 
 def _last(log: Path) -> str:
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip()[-300:] if lines else "it said nothing"
+    return lines[-1].strip()[-300:] if lines else "it printed nothing"

@@ -31,7 +31,7 @@ _PREFIXES = {
     "gcp_vertex_gemini": "vertex_ai",
     "gcp_vertex_anthropic": "vertex_ai",
 }
-"""What LiteLLM calls a provider, where that is another name."""
+"""LiteLLM's names of providers, where they differ."""
 
 
 class YamlFile(NamedTuple):
@@ -49,7 +49,7 @@ class ProxyConfig:
         text: Content of the file.
 
     Raises:
-        ConfigError: It is not YAML, or no configuration of LiteLLM.
+        ConfigError: It is not YAML, or not a LiteLLM configuration.
     """
 
     def __init__(self, path: Path, text: str) -> None:
@@ -61,7 +61,7 @@ class ProxyConfig:
         """Read a file.
 
         Raises:
-            ConfigError: It cannot be read, or is no configuration of LiteLLM.
+            ConfigError: It cannot be read, or is not a LiteLLM configuration.
         """
         return cls(Path(path), read_text(Path(path)))
 
@@ -110,7 +110,7 @@ def add_model(configuration: ProxyConfig, model: str | ServedModel, alias: str) 
     """Add a model under a name that the configuration does not use yet. Repeating it changes nothing.
 
     Args:
-        configuration: As it is.
+        configuration: The configuration to extend.
         model: A hosted model, such as `openai::ft:…`, or a model at a server.
         alias: The name by which clients call it.
 
@@ -120,7 +120,7 @@ def add_model(configuration: ProxyConfig, model: str | ServedModel, alias: str) 
     """
     entry = {"model_name": alias, _PARAMETERS: _parameters(model)}
     if entry in configuration.models:
-        return Added(configuration, (f"{alias!r} is there already",))
+        return Added(configuration, (f"{alias!r} exists already",))
     if alias in set(_names(configuration)):
         raise RequestError(
             f"{configuration.path} uses the name {alias!r} already: traffic of it would reach the new model",
@@ -130,7 +130,7 @@ def add_model(configuration: ProxyConfig, model: str | ServedModel, alias: str) 
     patterns = [str(each.get("model_name")) for each in configuration.models]
     wild = sorted({each for each in patterns if "*" in each and fnmatchcase(alias, each)})
     if wild:
-        notes.append(f"{', '.join(wild)} answered to {alias!r} before: an exact name goes first")
+        notes.append(f"{', '.join(wild)} answered to {alias!r} before: an exact name takes precedence")
     return Added(configuration.with_model(entry), tuple(notes))
 
 
@@ -158,7 +158,7 @@ def _parameters(model: str | ServedModel) -> dict[str, Any]:
 
 
 def _names(configuration: ProxyConfig) -> Iterator[str]:
-    """Yield every text and key of a configuration, but for how its models are reached.
+    """Yield every text and key of a configuration, except for how its models are reached.
 
     Among them are the names of models, aliases, fallbacks, access groups and router groups.
     """
@@ -194,7 +194,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
     is_list = isinstance(models, list | None) and all(isinstance(each, dict) for each in models or ())
     if not isinstance(data, dict) or not is_list:
         raise ConfigError(
-            f"{path} is no configuration of LiteLLM: it must be a mapping, and {_MODELS} a list of mappings"
+            f"{path} is not a LiteLLM configuration: it must be a mapping, and {_MODELS} a list of mappings"
         )
     return data
 
@@ -226,7 +226,7 @@ def _edits(text: str, entry: Mapping[str, Any]) -> Iterator[str]:
     for place in (
         last,
         end,
-    ):  # before the comments of what follows; after them, where they are part of a text
+    ):  # before the comments of the next entry; after them if they are part of a text
         yield "".join([*lines[:place], *_block(entry, indent, ending), *lines[place:]])
 
 

@@ -82,7 +82,7 @@ class ServedModel(Model):
             )
         if self.api_key_location != "none" and "::" not in self.api_key_location:
             raise RequestError(
-                "--api-key-location takes the place of the key, not the key itself",
+                "--api-key-location takes the location of the key, not the key itself",
                 hint="such as env::MY_KEY; none for a server without keys",
             )
 
@@ -133,7 +133,7 @@ class ClientSettings(Model):
     base_url: Name
     """Address of the API."""
     api_key_env: Name | None
-    """The environment variable with the key; None where the server needs none."""
+    """The environment variable with the key; None if the server needs none."""
     request: JsonObject
     """Fields of every request: `model` and sampling parameters."""
 

@@ -125,7 +125,7 @@ class TomlFile:
         return "".join([*lines[:at], "\n", block, *lines[at:]])
 
     def _edited(self, names: Names, change: Callable[..., None], *values: Any) -> str | None:
-        """Return the text after a change of tomlkit's document; None where tomlkit fails."""
+        """Return the text after a change of tomlkit's document; None if tomlkit fails."""
         try:
             mark, document = self._document()
             place: Any = document

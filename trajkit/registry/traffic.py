@@ -54,7 +54,7 @@ def uses_weights(configuration: Configuration, function: str) -> bool:
     """Check whether the variants themselves have weights.
 
     Raises:
-        ConfigError: They do, and there is an experimentation table, too.
+        ConfigError: They do, and there is also an experimentation table.
     """
     weighed = [name for name, each in _variants(configuration, function).items() if "weight" in each]
     place = _place(configuration, function)
@@ -115,7 +115,7 @@ def directed(
 
 
 def share_of(configuration: Configuration, function: str, variant: str) -> float | None:
-    """Return a variant's share of a function's traffic; None where the gateway decides by itself."""
+    """Return a variant's share of a function's traffic; None if the gateway decides by itself."""
     variants, place = _variants(configuration, function), _place(configuration, function)
     if place is None and uses_weights(configuration, function):
         weights = {name: float(each.get("weight") or 0) for name, each in variants.items()}

@@ -1,4 +1,4 @@
-"""Play seeded episodes of an environment with a policy, and record what happened."""
+"""Play seeded episodes of an environment with a policy, and record them."""
 
 __all__ = [
     "agent",

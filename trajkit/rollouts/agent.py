@@ -62,7 +62,7 @@ class AgentPolicy:
         self._has_begun = False
 
     async def act(self, situation: Situation) -> Choice:
-        """Ask the agent for an action; the models that it calls become part of the step.
+        """Request an action from the agent; its model calls become part of the step.
 
         Raises:
             StepFailed: The agent failed, or a service that it called.
@@ -158,7 +158,7 @@ def _choice(said: Any, calls: Calls) -> Choice:
 
 
 def _read(said: Any) -> tuple[JsonValue, str | None]:
-    """Return the action in an agent's answer, and the reason where there is none."""
+    """Return the action in an agent's answer, and the reason if there is none."""
     if said is None:
         return None, "the agent answered None"
     if isinstance(said, str):

@@ -176,7 +176,7 @@ class Cast:
         )
 
     def _agent_with_each_model(self) -> dict[str, Policy]:
-        """Create an agent for each player, which may call only that player's model."""
+        """Create an agent for each player; it may call only that player's model."""
         from trajkit.rollouts.local.endpoint import LocalEndpoint
 
         local = None if self._options.model_url is not None else self._local_models()
@@ -238,7 +238,7 @@ def model_url(options: Options) -> str:
 
 
 def model_key() -> SecretStr | None:
-    """Return the key for the OpenAI-compatible server; None where there is none."""
+    """Return the key for the OpenAI-compatible server; None if there is none."""
     from trajkit.rollouts.endpoints.endpoint import KEY_VARIABLE
 
     return secret_from_environment(KEY_VARIABLE)

@@ -23,7 +23,7 @@ _JSON: TypeAdapter[JsonValue] = TypeAdapter(Json)
 
 
 class GatewayPolicy:
-    """Asks one variant of the gateway's function for every action.
+    """Calls one variant of the gateway's function for every action.
 
     Args:
         gateway: An open gateway; the caller closes it.

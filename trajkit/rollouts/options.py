@@ -39,7 +39,7 @@ class PolicyKind(StrEnum):
     GATEWAY = "gateway"
     """Variants of a function of the gateway."""
     EXPERT = "expert"
-    """The environment's own solution."""
+    """The environment's own expert."""
     RANDOM = "random"
     """Any legal action."""
     NOISY_EXPERT = "noisy-expert"
@@ -51,7 +51,7 @@ class PolicyKind(StrEnum):
     LOCAL = "local"
     """Models on this machine, in this process."""
     VLLM = "vllm"
-    """Models of this machine, in a vLLM of the user's environment."""
+    """Local models, in a vLLM of the user's environment."""
     MODULE = "module"
     """The user's own agent, as `module:Name`."""
 
@@ -76,9 +76,9 @@ class Options(Model):
     model_called: Name | None = None
     """Name of the model of the policies local and vllm in stores and at a server; None for `model`."""
     players: tuple[LocalPlayer, ...] = ()
-    """Models for the policies local and vllm, in place of one model with the prompts of some variants. For an
+    """Models for the policies local and vllm, instead of one model with the prompts of some variants. For an
     agent: the models, each of which answers its calls in separate episodes; they are at `model_url`, or on
-    this machine where it is None."""
+    this machine if it is None."""
     model_url: Name | None = None
     """Address of an OpenAI-compatible server; None for OPENAI_BASE_URL, or else OpenAI's own. With the policy
     vllm: the address of the vLLM; None until one is started."""
@@ -95,7 +95,7 @@ class Options(Model):
     seeds: str | None = None
     """Seeds for every task: `A:B`, `A:B:STEP`, `1,5,9`, or a file; excludes the next two."""
     episodes: Annotated[int, Field(ge=1)] | None = None
-    """How many episodes of every task; 20 when no seeds are given either."""
+    """Episodes per task; 20 when no seeds are given either."""
     seed: Count | None = None
     """The first seed."""
     shard: str = "1/1"
@@ -109,13 +109,13 @@ class Options(Model):
     max_steps: Annotated[int, Field(ge=1)] | None = None
     """Actions after which an episode is cut off; None leaves that to the environment."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Most requests in flight; None for 16, 64 with the policy local, or 128 with the policy vllm."""
+    """Maximum requests in flight; None for 16, 64 with the policy local, or 128 with the policy vllm."""
     timeout_s: Annotated[float, Field(gt=0)] = 180.0
     """Longest wait for one request, in seconds."""
     episode_timeout_s: Annotated[float, Field(gt=0)] | None = None
     """Longest time for one episode, in seconds; None for no limit."""
     retries: Count = 3
-    """Most retries of a failed request."""
+    """Maximum retries per failed request."""
     max_calls: Annotated[int, Field(ge=1)] | None = None
     """Requests to a model after which the run stops; None for no limit."""
     max_cost_usd: Annotated[float, Field(gt=0)] | None = None

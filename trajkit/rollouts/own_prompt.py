@@ -1,4 +1,4 @@
-"""trajkit's own prompt, used where there are no templates of a gateway, and the parser of its answers.
+"""trajkit's own prompt, used without a gateway's templates, and the parser of its answers.
 
 `docs/agents.md` has its text.
 """
@@ -91,7 +91,7 @@ class OwnPrompt(NamedTuple):
 
     @property
     def json_schema(self) -> Mapping[str, Any] | None:
-        """The schema of the actions; a weaker one, or None, where the mode says so."""
+        """The schema of the actions; a weaker one, or None, depending on the mode."""
         if self.mode == JsonMode.OFF:
             return None
         return {"type": "object"} if self.mode == JsonMode.OBJECT else self._schema()

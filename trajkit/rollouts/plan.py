@@ -28,7 +28,7 @@ class Job(NamedTuple):
     task: str
     seed: int
     decoding: str = ""
-    """Decoding, as in `Plan.decodings`; empty where the plan fixes none."""
+    """Decoding, as in `Plan.decodings`; empty if the plan fixes none."""
 
     @property
     def parts(self) -> tuple[str | int, ...]:
@@ -72,7 +72,7 @@ class Plan(Model):
     env_id: Name
     """The environment, such as `babyai` or `my_pkg.env:MyEnv`."""
     env_name: Text = ""
-    """Name in tags and stores, where it differs; empty for `env_id`."""
+    """Name in tags and stores, if it differs; empty for `env_id`."""
     env_settings: dict[str, str] = {}
     """Settings of the environment, as they were typed."""
     tasks: Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -88,7 +88,7 @@ class Plan(Model):
     shard: Annotated[Shard, PlainValidator(as_shard), PlainSerializer(str, return_type=str)] = Shard(1, 1)
     """Part of the episodes that is played here."""
     purpose: Purpose = Purpose.TRAIN
-    """Purpose of the episodes; `eval` episodes never train."""
+    """Purpose of the episodes; models never train on `eval` episodes."""
     run_seed: Count = 0
     """Seed of all sampling, and of the order; another seed gives other answers."""
     history: Count = 8
@@ -96,13 +96,13 @@ class Plan(Model):
     max_steps: Annotated[int, Field(ge=1)] | None = None
     """Actions after which an episode is cut off; None leaves that to the environment."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 16
-    """Most requests in flight at once."""
+    """Maximum number of requests in flight."""
     timeout_s: Annotated[float, Field(gt=0)] = 180.0
     """Longest wait for one request, in seconds."""
     episode_timeout_s: Annotated[float, Field(gt=0)] | None = None
     """Longest time for one episode, in seconds; None for no limit."""
     retries: Count = 3
-    """Most retries of a request that failed through no fault of the agent."""
+    """Maximum retries of a request that failed through no fault of the agent."""
     run: Name = Field(default_factory=uuid7)
     """Identity of this run, in the tag `trajkit.run`."""
 

@@ -23,7 +23,7 @@ from trajkit.stack.state import local_stack
 _SHOWING = (PolicyKind.EXPERT, PolicyKind.NOISY_EXPERT)
 """Policies that call no model, and whose steps have the prompt that a model would have seen."""
 _PLAYED = (PolicyKind.LOCAL, PolicyKind.VLLM)
-"""Policies of models of this machine, which get trajkit's prompts or those of a gateway's variants."""
+"""Policies of local models, which get trajkit's prompts or those of a gateway's variants."""
 _PROMPTED = (*_SHOWING, *_PLAYED)
 """Policies that write a gateway's prompts without calling the gateway."""
 
@@ -53,7 +53,7 @@ def refuse_excluded(options: Options, kind: PolicyKind) -> None:
     if options.policy_settings and not asks_model:
         raise RequestError(f"the policy {options.policy} takes no --policy-set", hint="leave it out")
     if kind in (PolicyKind.OPENAI, *_PLAYED) and not (options.model or options.players):
-        raise RequestError("which model is to play?", hint="--model NAME")
+        raise RequestError("no model is given", hint="--model NAME")
 
 
 def _refuse_gateway(options: Options, kind: PolicyKind) -> None:
@@ -194,7 +194,7 @@ class Demonstrated(Scripted):
 
 
 def _templates(options: Options) -> tuple[VariantOf, ...]:
-    """Return the variants whose prompts are requested; empty where no option names one.
+    """Return the variants whose prompts are requested; empty if no option names one.
 
     Raises:
         RequestError: There is no configuration, function or variant of that name.
@@ -205,7 +205,7 @@ def _templates(options: Options) -> tuple[VariantOf, ...]:
     config = _config(options)
     if config is None:
         raise RequestError(
-            "the options name prompts of a gateway's function, and there is no configuration",
+            "the options name prompts of a gateway's function, but there is no configuration",
             hint="--config tensorzero.toml",
         )
     venue = Venue(str(config), read_config(config))

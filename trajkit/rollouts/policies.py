@@ -64,7 +64,7 @@ class Answer(NamedTuple):
     latency_s: float
     started_at: datetime
     messages: tuple[Message, ...] | None = None
-    """The exact prompt; None where only the gateway's database has it."""
+    """The exact prompt; None if only the gateway's database has it."""
     completion: Message | None = None
     """The whole answer, including thoughts and tool calls; None when `raw` is all of it."""
     tools: tuple[JsonObject, ...] | None = None
@@ -106,7 +106,7 @@ class Choice(NamedTuple):
     calls: tuple[Answer, ...] = ()
     """Earlier calls of models in the same step, oldest first."""
     note: str | None = None
-    """Why there is no action although there is an answer."""
+    """Why an answer has no action."""
     shows: Demonstration | None = None
     """The demonstration that a model may learn from, where no model was called."""
 

@@ -49,7 +49,7 @@ class Session(NamedTuple):
     options: Options
     plan: Plan
     sights: tuple[Sight, ...]
-    """First sight of each task, in the plan's order."""
+    """Properties of each task's first episode, in the plan's order."""
     venue: Venue | None
     """The gateway; None for a policy that needs none."""
     function_name: str | None
@@ -65,7 +65,7 @@ class Session(NamedTuple):
     remarks: Mapping[str, JsonValue] = MappingProxyType({})
     """Further facts for the store's source; they do not identify the run."""
     server_ended: Callable[[], str | None] = lambda: None
-    """Says how a model server that was started for this rollout has ended; None while it runs."""
+    """Describes how a model server started for this rollout has ended; None while it runs."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -117,8 +117,8 @@ def prepare(options: Options) -> Session:
     """Choose open options, and refuse a rollout that cannot be played.
 
     Raises:
-        RequestError: A name is unknown, two options exclude each other, or seeds that are reserved
-            for evaluation would train.
+        RequestError: A name is unknown, two options exclude each other, or training seeds are reserved
+            for evaluation.
         ConfigError: The gateway's configuration lacks a metric, or cannot be read.
         StoreError: The store exists.
         MissingExtra: A package is not installed.

@@ -55,7 +55,7 @@ class Run:
         self.reached: LimitReached | None = None
         """The limit that stopped the run."""
         self.serving: Callable[[], NamedTuple] | None = None
-        """Says how the model server of this run is used; None where no one knows."""
+        """Describes the use of this run's model server; None when unknown."""
         self._has_played = False
         self.budget = Budget(session.options.limits, session.prices)
         self.caller = Caller(

@@ -1,8 +1,7 @@
-"""Play a rollout in several processes: each plays one shard of the plan and keeps a journal of its own.
+"""Play a rollout in several processes: each plays one shard of the plan and keeps its own journal.
 
-The process that asked for the rollout holds the journal of the whole run. It copies the journals of the
-shards into that, and all that follows is as in one process: the store, the table, and what is still to be
-played.
+The process that started the rollout has the journal of the whole run. It copies the journals of the shards
+into that journal; the store, the table and the remaining episodes are then the same as with one process.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Task(NamedTuple):
     run: str
     """Identity of the run."""
     journal: Path
-    """The journal of the whole run: episodes that it has are not played."""
+    """The journal of the whole run, whose episodes are not played again."""
     folder: Path
     """The folder of this shard's journal."""
 
@@ -55,18 +54,18 @@ class Failure(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a shard tells beside its journal."""
+    """The facts about a shard that are not in its journal."""
 
     failures: tuple[Failure, ...]
     """Episodes that ended without a result."""
     faults: Counter[FaultKind]
-    """Requests that failed, also those that passed when sent again."""
+    """Failed requests by kind, including those that a retry resolved."""
     lowest: int | None
-    """Fewest requests in flight that a service allowed; None where it allowed all."""
+    """Lowest limit on requests in flight that a service caused; None if it caused none."""
     spent: tuple[int, int, int, int, float]
-    """Calls, tokens of prompts and of answers, answers without a number of tokens, and US dollars."""
+    """Calls, tokens of prompts, tokens of answers, answers without token counts, and US dollars."""
     reached: tuple[str, str] | None
-    """The option and the words of the limit that stopped the shard; None where none did."""
+    """The option and the text of the limit that stopped the shard; None if none did."""
 
 
 def play_shards(
@@ -82,7 +81,7 @@ def play_shards(
         run: The run, with the journal of the whole.
         division: The processes.
         on_done: Called with each episode that is finished, after all shards ended.
-        on_failed: Called with each that ended without a result, and why.
+        on_failed: Called with each episode that ended without a result, and the reason.
 
     Raises:
         RequestError: A person plays, or a limit is too small to be divided.
@@ -113,7 +112,7 @@ def play_shards(
 
 
 def play_shard(task: Task) -> Facts:
-    """Play the missing episodes of one shard; what an earlier try has finished is not played again."""
+    """Play the missing episodes of one shard; those that an earlier attempt finished are not played again."""
     session = prepare(task.options)
     plan = session.plan.model_copy(update={"shard": task.shard, "run": task.run})
     session = session._replace(plan=plan)
@@ -139,7 +138,7 @@ def play_shard(task: Task) -> Facts:
 
 
 def _part(options: Options, run: Run, n: int) -> Options:
-    """Return the options of a shard: the limits of all shards together are those of the run."""
+    """Return the options of a shard; the limits of all shards add up to those of the run."""
     calls = None if options.max_calls is None else options.max_calls // n
     if calls == 0:
         raise RequestError(f"--max-calls {options.max_calls} cannot be divided among {n} shards")
@@ -155,7 +154,7 @@ def _part(options: Options, run: Run, n: int) -> Options:
 
 
 def _take(run: Run, facts: Facts, on_failed: Callable[[Score, Episode, str], None]) -> None:
-    """Add what a shard tells to what the run tells."""
+    """Add the facts about a shard to those of the run."""
     for failure in facts.failures:
         run.table.add(failure.score)
         on_failed(failure.score, Episode.model_validate_json(failure.episode), failure.message)
@@ -173,7 +172,7 @@ def _take(run: Run, facts: Facts, on_failed: Callable[[Score, Episode, str], Non
 
 
 def _absorb(run: Run, folder: Path, on_done: Callable[[Score, Episode], None]) -> None:
-    """Copy what the shards have finished, in this try or in an earlier one, into the journal of the run."""
+    """Copy the finished episodes of the shards, also of earlier attempts, into the journal of the run."""
     for path in sorted(folder.glob("*-of-*")):
         for shard in _closed(path, run):
             for found, text in run.journal.absorb(shard):

@@ -1,4 +1,4 @@
-"""The nouns: what a message, a transition, an episode, feedback and a manifest are."""
+"""The nouns: messages, transitions, episodes, feedback and manifests."""
 
 from trajkit.schema.base import Model
 from trajkit.schema.content import (

@@ -88,7 +88,7 @@ class FileBlock(Model):
 
 
 class UnknownBlock(Model):
-    """Content of a type that trajkit does not know, kept verbatim."""
+    """Content of a type that trajkit does not support, kept verbatim."""
 
     type: Literal["unknown"] = "unknown"
     data: Json

@@ -60,7 +60,7 @@ class Transition(Model):
     completion: Message | None = None
     """The answer of the model; None when no model answered."""
     input: Json = None
-    """The structured input as the gateway stored it, with template arguments; None where it adds nothing to
+    """The structured input as the gateway stored it, with template arguments; None if it adds nothing to
     the prompt."""
     observation: Text | None = None
     """Text that the environment showed before the action."""
@@ -151,7 +151,7 @@ class Episode(Model):
     tags: dict[str, Text] = {}
     """Tags of its inferences; for each key the first value."""
     origin: JsonObject | None = None
-    """Where to find the episode in its source."""
+    """Place of the episode in its source."""
     steps: tuple[Transition, ...] = ()
     """Transitions in order."""
     feedback: tuple[Feedback, ...] = ()
@@ -195,7 +195,7 @@ class Episode(Model):
         return len(self.steps)
 
     def prompts(self) -> Iterator[tuple[Message, ...] | None]:
-        """Iterate over the full prompt of each step; None where it is unknown. Messages are not copied."""
+        """Iterate over the full prompt of each step; None if it is unknown. Messages are not copied."""
         before: tuple[Message, ...] = ()
         for step in self.steps:
             if step.messages is None:

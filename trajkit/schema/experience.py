@@ -13,7 +13,7 @@ TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Experience(Model):
-    """One sequence of tokens of an episode, and what its sampled tokens are worth.
+    """One sequence of tokens of an episode, with the advantages of its sampled tokens.
 
     A row holds one step, or successive steps whose prompts extend the ids of the step before. T is the number
     of tokens of the row; `input_ids`, `loss_mask`, `old_logprobs` and `advantages` have T entries each, and
@@ -33,8 +33,8 @@ class Experience(Model):
     seed: Whole | None = None
     """Seed of the environment's initial state; None when unknown."""
     group: Text
-    """Key of the attempts that are compared, as JSON text: environment, task and seed, or the columns that
-    were asked for."""
+    """Key of the attempts that are compared, as JSON text: environment, task and seed, or the requested
+    columns."""
     state: Text | None = None
     """SHA-256 (hex) of the observation before the row's first step; None when there is no observation."""
     total_reward: float | None = None

@@ -49,7 +49,7 @@ class Feedback(Model):
 
 
 def single_precision(value: float) -> float:
-    """Round a number to 32 bits and return the shortest decimal that stands for the result.
+    """Round a number to 32 bits and return the shortest decimal that denotes the result.
 
     TensorZero stores float metrics with 32 bits in ClickHouse and with 64 bits in Postgres. trajkit reads
     both as 32-bit values in their shortest decimal form, so that a logged 0.7 is 0.7.

@@ -23,7 +23,7 @@ NOUNS: dict[str, type[Model]] = {
 
 
 def json_schema(noun: str) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of what trajkit accepts as this noun, which includes all that it writes.
+    """Return the JSON Schema (2020-12) of values that trajkit accepts as this noun; it writes only such.
 
     Args:
         noun: A key of `NOUNS`.

@@ -41,7 +41,7 @@ class Left(Model):
 
 
 class LineageEntry(Model):
-    """One command on the way from the source to this store."""
+    """One command between the source and this store."""
 
     verb: Name
     """Name of the command, such as `export`."""
@@ -74,7 +74,7 @@ class LineageEntry(Model):
 
     @property
     def result(self) -> JsonObject:
-        """The findings; entries of before November 2026 have them among the options."""
+        """The findings; entries from before November 2026 have them among the options."""
         found = self.arguments.get("result")
         return found if isinstance(found, dict) else self.arguments
 

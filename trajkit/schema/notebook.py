@@ -1,4 +1,4 @@
-"""An episode in a notebook: who said what, what was done, and what came of it."""
+"""Show an episode in a notebook: messages, actions and results."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from trajkit.schema.episode import Episode, Transition
 
 _MOST_STEPS = 40
-"""Steps that are shown; the others are counted."""
+"""Number of shown steps; the others are counted."""
 
 
 def episode_line(episode: Episode) -> str:
-    """An episode in a line: world, outcome, reward, steps."""
+    """Return an episode in a line: world, outcome, reward, steps."""
     world = [str(part) for part in (episode.env_id, episode.task) if part is not None]
     if episode.seed is not None:
         world.append(f"seed {episode.seed}")
@@ -27,7 +27,7 @@ def episode_line(episode: Episode) -> str:
 
 
 def episode_html(episode: Episode) -> str:
-    """HTML to stand among other things: the conversation, with thoughts folded."""
+    """Return the conversation as a part of an HTML page, with thoughts folded."""
     return html.framed(_parts(episode))
 
 
@@ -63,7 +63,7 @@ def _step(step: Transition) -> Iterator[str]:
 
 
 def _facts(step: Transition) -> Iterator[str]:
-    """What was done, what came back, and whether it is learned."""
+    """Yield the action, the reward and metrics, and whether the step is learned."""
     if step.action is not None or step.action_executed is not None:
         action = step.action if isinstance(step.action, str) else json.dumps(step.action, ensure_ascii=False)
         valid = ", which is not valid" if step.action_valid is False else ""
@@ -104,7 +104,7 @@ def _block(block: Block) -> str:
 
 
 def _indented(arguments: str) -> str:
-    """JSON to be read; what is none stays as it is."""
+    """Return JSON indented; text that is not JSON unchanged."""
     try:
         return json.dumps(json.loads(arguments), ensure_ascii=False, indent=2)
     except ValueError:

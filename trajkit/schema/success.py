@@ -1,4 +1,4 @@
-"""When an episode is a success: one metric compared with a number, such as `progression >= 1`."""
+"""Define when an episode is a success: a metric compared with a number, such as `progression >= 1`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operato
 
 
 class Success(NamedTuple):
-    """The rule, taken apart."""
+    """The parts of the rule."""
 
     metric: str
     operator: str
@@ -50,7 +50,7 @@ def parse_success(text: str) -> Success:
 
 
 def finite_number(text: str) -> float | None:
-    """A number from text; `true` is 1 and `false` 0, None when it is not a finite number."""
+    """Parse a number; `true` is 1 and `false` 0. None when it is not a finite number."""
     if text.lower() in ("true", "false"):
         return float(text.lower() == "true")
     try:

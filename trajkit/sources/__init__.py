@@ -1,4 +1,4 @@
-"""Where episodes come from: databases, archives, local rollouts."""
+"""Sources of episodes: databases, archives, files of other tools, local stores."""
 
 __all__ = [
     "access",

@@ -1,4 +1,4 @@
-"""How a database is used: what a query may take of its server, and which certificates are trusted."""
+"""Limits of queries on a database server, and the certificates that are trusted."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trajkit.schema import Model
 
 
 class Access(Model):
-    """What is asked of a server besides an answer; it changes no answer, so no store tells of it."""
+    """Limits and trust for a server. They change no answer, so no store records them."""
 
     max_threads: Annotated[int, Field(ge=1)] | None = None
-    """Most threads that a query may use on the server; None for what the server gives."""
+    """Maximum server threads per query; None for the server's default."""
     max_memory_bytes: Annotated[int, Field(ge=1)] | None = None
-    """Most memory that a query may use on the server, in bytes; None for what the server gives."""
+    """Maximum server memory per query, in bytes; None for the server's default."""
     max_seconds: Annotated[int, Field(ge=1)] | None = None
-    """Longest that a query may run on the server, in seconds; None for as long as it takes."""
+    """Maximum time of a query on the server, in seconds; None for no limit."""
     ca_certificate: Path | None = None
     """A file of certificates (PEM) whose signatures are trusted; None for those of the system."""
 

@@ -1,7 +1,7 @@
-"""Make episodes of logged model calls: one for each session, and one for each run of a sub-agent in it.
+"""Make episodes from logged model calls: one for each session, and one for each run of a sub-agent in it.
 
 Systems that log calls (traces, gateways) keep the prompt of each call as it was sent. A source turns its
-rows into a `Session` of `Call`s. This module orders them, stores of each prompt only what is new, and
+rows into a `Session` of `Call`s. This module orders them, stores only the new part of each prompt, and
 attaches the scores.
 """
 
@@ -31,29 +31,29 @@ CUT_TEXT = "a text that the source cut"
 """Episodes with a text that the logging system truncated."""
 NO_PROMPT = "a call without its prompt"
 """Episodes with a call whose prompt was not stored."""
-NO_CALL = "no call of a model in it"
+NO_CALL = "it has no model call"
 """Why a session is left out."""
 
 EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
-"""Stands for a time that is not known, where things are put in order."""
+"""Stands for an unknown time when sorting."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """A number, a yes or no, a label or a comment that somebody gave to a session or to a call."""
+    """A number, a boolean, a label or a comment on a session or a call."""
 
     name: str
     """Name of the metric."""
     value: float | bool | str
-    """A number or a boolean is a metric; a text is a comment, which is no metric."""
+    """A number or a boolean is a metric; a text is a comment."""
     score_id: str
-    """Its id in the source; of two on one target the later counts."""
+    """Its id in the source; of several on one target the latest counts."""
     call_id: str | None = None
     """The call; None for the whole session."""
     created_at: datetime
     """When it was given."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Who gave it and the like."""
+    """Other facts, such as who gave it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +90,7 @@ class Call:
     logprobs: Sequence[float] | None = None
     """One for each token of the completion."""
     extra: JsonObject | None = None
-    """What else the source says, verbatim."""
+    """Other data of the source, verbatim."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,18 +105,18 @@ class Session:
     """In any order: they are sorted by time, those of one time by their place."""
     scores: Sequence[Score] = ()
     agent_parents: Mapping[str, str] = field(default_factory=dict)
-    """By sub-agent run the run that started it; a run that is not here was started by the session's agent."""
+    """The run that started each sub-agent run; a run without an entry was started by the session's agent."""
     run_origins: Mapping[str, JsonObject] = field(default_factory=dict)
-    """By sub-agent run what `origin` has more than the session's."""
+    """Further fields of `origin` for each sub-agent run."""
     tags: Mapping[str, str] = field(default_factory=dict)
     origin: JsonObject = field(default_factory=dict)
-    """Where it is in its source, and what else the source says of it."""
+    """Its place in the source, and other data of the source."""
     env_id: str | None = None
     task: str | None = None
     seed: int | None = None
     purpose: str | None = None
     missing: tuple[str, ...] = ()
-    """What the source could not tell of this session, such as `NO_SESSION`."""
+    """Facts that the source does not have about this session, such as `NO_SESSION`."""
     is_named: bool = True
     """Whether the source gave the session id."""
 
@@ -145,7 +145,7 @@ def reading_of(session: Session) -> Reading:
 
 
 def found_of(session: Session, place: str) -> Found:
-    """Return a session as the import takes it; what is wrong with it becomes its problem."""
+    """Return a session as the import takes it; an error in it becomes its problem."""
     missing = set(session.missing)
     if any(call.prompt is None for call in session.calls):
         missing.add(NO_PROMPT)
@@ -158,12 +158,12 @@ def found_of(session: Session, place: str) -> Found:
 
 
 def found_by(make: Callable[[], Session | None], place: str, *, empty: str = NO_CALL) -> Found:
-    """Return the session that a function makes of records; one without a call is set aside.
+    """Return the session that a function makes from records; one without a call is set aside.
 
     Args:
-        make: Makes it; whatever is wrong with the records becomes the problem of the session.
+        make: Makes it; an error in the records becomes the problem of the session.
         place: Where it is.
-        empty: Why it is left out where it has no call.
+        empty: Why it is left out if it has no call.
     """
     try:
         with known_types():
@@ -175,7 +175,7 @@ def found_by(make: Callable[[], Session | None], place: str, *, empty: str = NO_
 
 @contextmanager
 def known_types() -> Iterator[None]:
-    """Make a problem of a value whose type is not the system's: what it writes has no schema to check.
+    """Report a value of an unexpected type as a problem: logged rows have no schema to check.
 
     Raises:
         BadDocument: There was such a value.
@@ -183,7 +183,7 @@ def known_types() -> Iterator[None]:
     try:
         yield
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise BadDocument("a value of a type that is not known", value=shown(str(error))) from error
+        raise BadDocument("a value of an unknown type", value=shown(str(error))) from error
 
 
 def _name(session: Session, run: str | None) -> str:
@@ -249,7 +249,7 @@ _OF_A_STEP = (
     *("n_input_tokens", "n_output_tokens", "cost_usd", "cached"),
     *("prompt_token_ids", "completion_token_ids", "logprobs"),
 )
-"""Fields of a call that a step has, too."""
+"""Fields of a call that a step also has."""
 
 
 def _when(score: Score) -> tuple[datetime, str]:
@@ -315,7 +315,7 @@ class Gathered:
         self._rows.execute("INSERT INTO row VALUES (?, ?, ?)", (name, part, json.dumps(value)))
 
     def move(self, name: str, goal: str) -> None:
-        """Put a group into another one, such as a trace into its session; the last word counts."""
+        """Put a group into another one, such as a trace into its session; the last call counts."""
         self._rows.execute("INSERT OR REPLACE INTO moved VALUES (?, ?)", (name, goal))
 
     def groups(self) -> Iterator[tuple[str, dict[str, list[Any]]]]:
@@ -342,7 +342,7 @@ class Gathered:
 
         Args:
             make: Makes the session of an id and its rows by part; `is_named` is whether a session has it.
-            beside: A group with no other part than this is no session, such as scores of what is not here.
+            beside: A group with only this part is not a session, such as scores of missing calls.
         """
         for name, parts in self.groups():
             what, _, own = name.partition(" ")

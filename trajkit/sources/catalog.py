@@ -1,4 +1,4 @@
-"""The sources that `trajkit import` knows by name: trajkit's own, and those of installed packages."""
+"""The sources of `trajkit import` by name: trajkit's own, and those of installed packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trajkit.errors import RequestError
 from trajkit.sources.source import FIELDS, Source
 
 GROUP = "trajkit.sources"
-"""The group of entry points in which a package offers a source."""
+"""The entry point group for sources of other packages."""
 
 OWN: dict[str, str] = {
     "claude-code": "trajkit.sources.coding.claude_code",
@@ -28,7 +28,7 @@ OWN: dict[str, str] = {
     "langsmith": "trajkit.sources.langsmith.connect",
     "helicone": "trajkit.sources.helicone.connect",
 }
-"""By name the module of each source of trajkit, which has it as `SOURCE`."""
+"""The module of each source of trajkit, by name; it has the source as `SOURCE`."""
 
 
 @cache
@@ -40,7 +40,7 @@ def source_names() -> tuple[str, ...]:
 
 @cache
 def source_named(name: str) -> Source:
-    """The source of a name.
+    """Return the source with a name.
 
     Raises:
         RequestError: There is none, or the package that offers it does not offer a `Source`.
@@ -57,17 +57,17 @@ def source_named(name: str) -> Source:
         except (ImportError, AttributeError) as error:
             raise RequestError(f"the source {name!r} of {entry.value} cannot be loaded: {error}") from error
     if not isinstance(source, Source):
-        raise RequestError(f"{name!r} is a {type(source).__name__} and no trajkit.sources.source.Source")
+        raise RequestError(f"{name!r} is a {type(source).__name__} and not a trajkit.sources.source.Source")
     if unknown := source.fidelity.keys() - FIELDS.keys():
-        raise RequestError(f"the source {name!r} tells about unknown fields: {', '.join(sorted(unknown))}")
+        raise RequestError(f"the source {name!r} describes unknown fields: {', '.join(sorted(unknown))}")
     return source
 
 
 def is_personal(name: str) -> bool:
-    """Whether a source reads records of the user's own machine."""
+    """Whether a source reads local records of the user."""
     return name in source_names() and source_named(name).is_personal
 
 
 def recognised(place: str) -> str | None:
-    """The name of the source that a path or URL is surely of; None where none says so."""
+    """Return the name of the source that recognises a path or URL; None if none does."""
     return next((name for name in source_names() if source_named(name).recognises(place)), None)

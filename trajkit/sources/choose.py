@@ -3,10 +3,10 @@
 `step_index_of(inference_id, episode_id, function_name, variant_name, is_eval, is_train, tag_match, slot)` has
 one row per inference, `measured(metric_name, target_id, value)` the latest value per target,
 `eval_target(target_id)` what feedback marks as evaluation, `abandoned(target_id, reason)` the episodes that a
-rollout left half-played, `demonstrated(target_id)` the steps that have a demonstration (where
-only those are asked for); what the request asks in its own words has tables of its own
-(`trajkit.sources.question`). Out come `chosen_step` (every step of the kept episodes, with the reason for
-which it is only context, or null) and `fate` (every episode, with the reason it left or null).
+rollout left half-played, `demonstrated(target_id)` the steps that have a demonstration (if
+only those are requested); `--where` and `--order-by` have tables of their own
+(`trajkit.sources.question`). The results are `chosen_step` (every step of the kept episodes, with the reason
+if it is only context, else null) and `fate` (every episode, with the reason if it is left out, else null).
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ if TYPE_CHECKING:
     from trajkit.sources.tensorzero.export.config import ConfiguredMetric
 
 OWN_FUNCTIONS = "NOT starts_with(function_name, 'tensorzero::')"
-"""TensorZero's own functions (judges, defaults) are never learned from."""
+"""Leaves out TensorZero's own functions (judges, defaults): they are never trained on."""
 
 NOT_SELECTED = "not selected"
 """Why a step is context only: the request chose other functions, variants or inference scores."""
 
 OTHER_FUNCTION = "another function"
-"""Why a step is context only: the functions to train are others."""
+"""Why a step is context only: it is not of a function to train."""
 
 UNCHANGED = "nothing new since the store"
-"""Why an episode leaves: an earlier store has it as it is (`unchanged`)."""
+"""Why an episode is left out: an earlier store has it unchanged (`unchanged`)."""
 
 NOT_LAST = "not the last step"
-"""Why a step is context only: the request asks for the last one."""
+"""Why a step is context only: the request takes only the last one."""
 
 NOT_DEMONSTRATED = "no demonstration"
-"""Why a step is context only, or an episode leaves: it has no demonstration."""
+"""Why a step is context only, or an episode is left out: it has no demonstration."""
 
 PURPOSE = """
     CASE WHEN bool_or(is_eval) OR bool_or(inference_id IN (FROM eval_target))
             OR any_value(episode_id) IN (FROM eval_target) THEN 'eval'
         WHEN bool_or(is_train) THEN 'train' ELSE 'unknown' END
 """
-"""What the steps of an episode, as a group of `step_index_of`, say it was played for."""
+"""The purpose of an episode, from its steps (a group of `step_index_of`)."""
 
 
 KnownMetric: TypeAlias = "Metric | ConfiguredMetric"
-"""What a source knows about a metric."""
+"""The facts of a source about a metric."""
 
 
 class LeveledCondition(NamedTuple):
-    """A condition with what is known of its metric."""
+    """A condition with the facts about its metric."""
 
     condition: MetricCondition
     level: MetricLevel
 
 
 def settle(condition: MetricCondition, metric: KnownMetric) -> MetricCondition:
-    """What a condition means for this metric: a boolean one without a bound asks for yes.
+    """Return the condition for this metric: a boolean one without a bound requires true.
 
     Raises:
         QueryError: The boolean metric is minimised, so that true is the bad value.
@@ -81,7 +81,7 @@ def settle(condition: MetricCondition, metric: KnownMetric) -> MetricCondition:
 def find_levels(
     connection: duckdb.DuckDBPyConnection, request: ExportRequest, known: Mapping[str, KnownMetric]
 ) -> list[LeveledCondition]:
-    """Tell for each metric if it is about episodes or inferences: the data decide, else the configuration.
+    """Return the level of each metric: the data decide, else the configuration.
 
     Raises:
         QueryError: The metric was logged about both, so that a condition on it could mean either.
@@ -91,7 +91,7 @@ def find_levels(
 
 
 def find_level(connection: duckdb.DuckDBPyConnection, name: str, metric: KnownMetric) -> MetricLevel:
-    """Tell for a metric if it is about episodes or inferences: the data decide, else the configuration.
+    """Return the level of a metric: the data decide, else the configuration.
 
     Raises:
         QueryError: It was logged about both.
@@ -121,16 +121,16 @@ def choose(
     conditions: Sequence[LeveledCondition],
     question: Question = NO_QUESTION,
 ) -> None:
-    """Make the table `fate`, and get ready for `list_steps`.
+    """Make the table `fate`, and prepare `list_steps`.
 
     Args:
         connection: Has the tables.
         request: Which episodes.
-        conditions: The metrics that the request asks for, with their levels.
-        question: What it asks in its own words; its tables must be there.
+        conditions: The metrics of the request, with their levels.
+        question: Its `--where` and `--order-by`; their tables must exist.
 
     Raises:
-        QueryError: The request's own words fail on a value.
+        QueryError: An expression of the request fails on a value.
     """
     answer(connection, question)
     of_steps = [item.condition for item in conditions if item.level == MetricLevel.INFERENCE]
@@ -154,7 +154,7 @@ def choose(
 
 
 def list_steps(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the table `chosen_step` of what `choose` has decided."""
+    """Make the table `chosen_step` from the decision of `choose`."""
     connection.execute(
         """
         CREATE OR REPLACE TABLE chosen_step AS
@@ -168,7 +168,7 @@ def list_steps(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _is_demonstrated(request: ExportRequest) -> str:
-    """Whether a group of steps has one with a better answer; that is read only where it is asked for."""
+    """Whether a group of steps has one with a demonstration; read only if it is requested."""
     is_asked = request.targets == Targets.DEMONSTRATION
     return "bool_or(inference_id IN (FROM demonstrated))" if is_asked else "true"
 
@@ -180,7 +180,7 @@ def _is_trained(request: ExportRequest) -> str:
 
 
 def _labelled(request: ExportRequest, conditions: Sequence[MetricCondition], question: Question) -> str:
-    """Every step, with whether its names were asked for and why it is not learned; null when it is."""
+    """Every step, with whether its names were requested and why it is not trained on (null if it is)."""
     named = [OWN_FUNCTIONS]
     for column, names in (("function_name", request.functions), ("variant_name", request.variants)):
         if names:
@@ -210,7 +210,7 @@ def _labelled(request: ExportRequest, conditions: Sequence[MetricCondition], que
 
 
 def _passes(condition: MetricCondition) -> str:
-    """Bounds are compared as 32-bit floats: that is how ClickHouse keeps the values, so 0.7 passes 0.7."""
+    """Compare bounds as 32-bit floats, as ClickHouse keeps the values, so that 0.7 passes 0.7."""
     bounds = ["isfinite(value)"]
     if condition.min is not None:
         bounds.append(f"value::FLOAT >= {condition.min!r}::FLOAT")
@@ -221,7 +221,7 @@ def _passes(condition: MetricCondition) -> str:
 
 def _reason(request: ExportRequest, conditions: Sequence[MetricCondition], question: Question) -> str:
     """The first reason that applies, in a fixed order, so that the reasons add up."""
-    cases = ["WHEN NOT has_named THEN 'no step of the functions and variants asked for'"]
+    cases = ["WHEN NOT has_named THEN 'no step of the requested functions and variants'"]
     if request.after is not None:
         cases.append(f"WHEN episode_id IN (SELECT episode_id FROM unchanged) THEN '{UNCHANGED}'")
     if not request.include_abandoned:
@@ -256,7 +256,7 @@ def _reason(request: ExportRequest, conditions: Sequence[MetricCondition], quest
 
 
 def left_by_reason(connection: duckdb.DuckDBPyConnection) -> list[Left]:
-    """What left, largest first."""
+    """The reasons with their counts, largest first."""
     rows = connection.execute(
         """
         SELECT reason, count(*), sum(n_steps)::BIGINT FROM fate WHERE reason IS NOT NULL
@@ -269,7 +269,7 @@ def left_by_reason(connection: duckdb.DuckDBPyConnection) -> list[Left]:
 
 
 def kept_counts(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
-    """Episodes and steps that stay."""
+    """Count the kept episodes and steps."""
     ((n_episodes, n_steps),) = connection.execute(
         "SELECT count(*), coalesce(sum(n_steps), 0)::BIGINT FROM fate WHERE reason IS NULL"
     ).fetchall()
@@ -282,7 +282,7 @@ def nothing_matched(
     left: Sequence[Left],
     question: Question = NO_QUESTION,
 ) -> NothingMatched:
-    """The error for an empty result: what was asked, and the values that exist."""
+    """The error for an empty result: the request, and the values that exist."""
     sql = "SELECT count(*), min(value), max(value) FROM measured WHERE metric_name = ? AND isfinite(value)"
     ranges = []
     for item in conditions:

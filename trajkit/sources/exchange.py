@@ -1,6 +1,6 @@
-"""Read the request and the answer of a model's API, as systems log them, whatever the API is.
+"""Read logged requests and answers of model APIs.
 
-Known are OpenAI's chat, completions and Responses APIs and what imitates them, Anthropic's messages, Gemini's
+Supported: OpenAI's chat, completions and Responses APIs and compatible ones, Anthropic's messages, Gemini's
 contents, Bedrock's Converse, messages of LangChain and of OpenTelemetry, and plain texts.
 """
 
@@ -29,7 +29,7 @@ _NO_SETTINGS = (
 """Fields of a request that are not settings: its content, and how it was sent."""
 _LANGCHAIN = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "chat": "user"}
 _REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
-"""Why an answer of Anthropic's ended, in the words of OpenAI's."""
+"""Anthropic's stop reasons, in OpenAI's terms."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,7 @@ class Exchange:
     """A request to a model and its answer."""
 
     prompt: tuple[Message, ...] | None = None
-    """None when it is not there, or in no form that is known."""
+    """None when it is missing, or in no supported form."""
     answer: Message | None = None
     tools: tuple[JsonObject, ...] | None = None
     model_name: str | None = None
@@ -46,11 +46,11 @@ class Exchange:
     n_input_tokens: int | None = None
     n_output_tokens: int | None = None
     extra: JsonObject = field(default_factory=dict)
-    """`request` and `response`, verbatim, where they are in no form that is known."""
+    """`request` and `response`, verbatim, if they are in no supported form."""
 
 
 def exchange_of(request: Any, response: Any) -> Exchange:
-    """Return a request and its answer; what is in no form that is known is in `extra`, and not refused.
+    """Return a request and its answer; unsupported forms go to `extra`, and are not refused.
 
     Args:
         request: JSON; None when it was not logged.
@@ -168,13 +168,13 @@ def _conversation(sent: Sequence[Any]) -> tuple[Message, ...]:
 
 
 def _has_parts(one: Any) -> bool:
-    """Whether a message is of the form that OpenTelemetry defines."""
+    """Whether a message has the form that OpenTelemetry defines."""
     parts = one.get("parts") if isinstance(one, dict) and "content" not in one else None
     return isinstance(parts, list) and all(isinstance(part, dict) and "type" in part for part in parts)
 
 
 def _without_tools(request: Any) -> tuple[Any, list[Any]]:
-    """Take the tools out of a list of messages: Langfuse's client for LangChain puts them behind it."""
+    """Take the tools out of a list of messages: Langfuse's client for LangChain appends them."""
     if not isinstance(request, list):
         return request, []
     tools = [one["content"] for one in request if _is_tool(one)]
@@ -202,7 +202,7 @@ def _system(text: Any) -> tuple[Message, ...]:
 
 
 def _respelled(one: Any) -> Any:
-    """Return a message of LangChain's or Bedrock's as one of OpenAI's; any other as it is."""
+    """Return a message of LangChain or Bedrock in OpenAI's form; any other as it is."""
     if not isinstance(one, dict):
         return one
     if "role" not in one and isinstance(one.get("type"), str):
@@ -221,7 +221,7 @@ def _respelled(one: Any) -> Any:
 
 
 def _part(part: Any) -> Any:
-    """Return a part of Bedrock's, which is named by its only key, as one of Anthropic's."""
+    """Return a part of Bedrock's, named by its only key, in Anthropic's form."""
     match part:
         case {"type": _}:
             return part
@@ -244,13 +244,13 @@ def _part(part: Any) -> Any:
 
 
 def _of_gemini(contents: Any) -> list[dict[str, Any]]:
-    """Return contents of Gemini's as messages; calls that have no id are numbered."""
+    """Return Gemini contents as messages; calls without an id are numbered."""
     sent = []
     ids: list[str] = []
     for one in contents if isinstance(contents, list) else [contents]:
         one = {"role": "user", "parts": [{"text": one}]} if isinstance(one, str) else one
         if not isinstance(one, dict):
-            raise BadDocument("not a content of Gemini's", "request.contents")
+            raise BadDocument("not Gemini content", "request.contents")
         parts: list[Any] = []
         for part in one.get("parts") or ():
             match part:

@@ -1,4 +1,4 @@
-"""A local store as a source: the same conditions, the same account, a new store out."""
+"""Read a local store as a source: the same conditions and tally as for a database, into a new store."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from trajkit.store.reader import Store, open_store, verify
 from trajkit.store.writer import StoreWriter
 
 _MEMORY_LIMIT = "1GB"
-_READ = "a store has its observations and actions already"
-_WRITTEN = "a store has its prompts and answers already"
+_READ = "a store already has its observations and actions"
+_WRITTEN = "a store already has its prompts and answers"
 _FOR_DATABASES = {
     "observation_path": _READ,
     "action_path": _READ,
@@ -38,12 +38,12 @@ _FOR_DATABASES = {
     "targets": _WRITTEN,
     "as_of": "a store does not change",
     "max_bad": _WRITTEN,
-    "shard": "a store is in parts already",
+    "shard": "a store is already in parts",
     "after": "a store does not change",
 }
 
-# Steps need not have an inference id: the key is the episode's, a NUL, which no id holds, and the position,
-# with zeros before it so that keys sort as the steps do.
+# Steps need not have an inference id: the key is the episode id, a NUL, which no id has, and the position,
+# with leading zeros so that keys sort as the steps do.
 _KEY = "episode_id || chr(0) || lpad(CAST(step_index AS VARCHAR), 20, '0')"
 _KEY_OF_S = _KEY.replace("step_index", "s.step_index").replace("episode_id", "s.episode_id")
 
@@ -91,7 +91,7 @@ def export_store(
 
 
 def _refuse_reading_options(request: ExportRequest) -> None:
-    """Some options say how to read a database; in a store that is done."""
+    """Refuse options for reading a database: a store is already read."""
     for name, why in _FOR_DATABASES.items():
         if getattr(request, name) != ExportRequest.model_fields[name].default:
             raise RequestError(f"--{name.replace('_', '-')} is for databases: {why}")
@@ -114,7 +114,7 @@ def _check_names(
 def _make_tables(
     connection: duckdb.DuckDBPyConnection, request: ExportRequest, metrics: tuple[Metric, ...]
 ) -> None:
-    """The three tables that choosing reads."""
+    """Make the three tables that `choose` reads."""
     bits = [
         f"CASE WHEN json_extract_string(e.tags, {literal(_member(key))}) = {literal(value)}"
         f" THEN {1 << number} ELSE 0 END"
@@ -155,7 +155,7 @@ def _make_tables(
 
 
 def _ask(connection: duckdb.DuckDBPyConnection, store: Store, request: ExportRequest) -> Question:
-    """Read what a request asks in its own words, and make the tables that answer it."""
+    """Parse the conditions of a request, and make the tables for them."""
     if request.where is None and request.limit is None:
         return NO_QUESTION
     names, sql = names_of(store, connection, with_steps=True)
@@ -214,7 +214,7 @@ def _tally(connection: duckdb.DuckDBPyConnection, request: ExportRequest) -> Tal
 def _write(
     connection: duckdb.DuckDBPyConnection, store: Store, request: ExportRequest, tally: Tally, goal: Path
 ) -> Manifest:
-    """One part per part of the store: an episode stays where its steps are."""
+    """Write one part per part of the store, so that an episode stays with its steps."""
     manifest = store.manifest
     outcome = _outcome(request, manifest.metrics)
     masked: dict[str, int] = {}
@@ -252,7 +252,7 @@ def _write(
 
 
 def _outcome(request: ExportRequest, metrics: tuple[Metric, ...]) -> str:
-    """A replacement of the outcome when the request defines success anew."""
+    """Return SQL that replaces the outcome if the request defines success."""
     if request.success is None:
         return ""
     success = parse_success(request.success)

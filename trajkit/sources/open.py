@@ -1,4 +1,4 @@
-"""Where to read: what was said, else the folder's `trajkit.toml`, the environment, the local stack."""
+"""Choose the source: the given one, else the folder's `trajkit.toml`, the environment, or the local stack."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CLICKHOUSE_VARIABLE = "TENSORZERO_CLICKHOUSE_URL"
 """The environment variable that TensorZero itself reads."""
 
 POSTGRES_VARIABLE = "TENSORZERO_POSTGRES_URL"
-"""The other one: TensorZero too writes to ClickHouse where both are set."""
+"""The variable for Postgres: like TensorZero, use ClickHouse if both are set."""
 
 
 class Location(NamedTuple):
-    """A source, and who named it. A URL may hold a password: it is a secret."""
+    """A source, and where it was named. A URL may contain a password: it is a secret."""
 
     value: SecretStr
     named_by: str
@@ -46,7 +46,7 @@ class Location(NamedTuple):
 
 
 def find_source(source: str | None, project: Project) -> Location:
-    """Decide where to read.
+    """Choose the source to read.
 
     Args:
         source: A database URL or the path of a store; None to look further.
@@ -80,10 +80,10 @@ def _location(text: str, named_by: str) -> Location:
 
 
 def shown(location: Location) -> str:
-    """Where that is, without credentials.
+    """Return its address without credentials.
 
     Raises:
-        RequestError: It is a URL that no database has.
+        RequestError: It is not the URL of a database.
     """
     from trajkit.sources.tensorzero.connect.url import parse_url
 
@@ -101,11 +101,11 @@ def open_source(
 
     Args:
         location: Where it is.
-        access: What queries may take of a database's server.
+        access: Limits of queries on a database's server.
         patience_s: Longest time of a query on a server in seconds, where `access` sets none and the user may.
 
     Raises:
-        RequestError: It is a URL that no database has.
+        RequestError: It is not the URL of a database.
         ServiceError: It cannot be reached, or refuses the user.
         MissingExtra: Its driver is not installed.
         StoreError: The archive is damaged.
@@ -134,9 +134,9 @@ def export_from(
         location: Where to read.
         request: Which episodes.
         goal: The store to write; None to count only.
-        on_progress: Told what is being done, how many rows or parts are done, and of how many (None when
+        on_progress: Called with the current action, the rows or parts done, and their total (None when
             unknown).
-        access: What queries may take of a database's server.
+        access: Limits of queries on a database's server.
 
     Returns:
         The tally, and the manifest of the store (None when there is no goal).
@@ -152,11 +152,11 @@ def export_from(
 
 
 def look_at(location: Location, access: Access = Access()) -> DatabaseLook:  # noqa: B008 -- frozen
-    """Describe a database, or an archive of one; a database does the counting, and is only read.
+    """Describe a database, or an archive of one; a database counts itself, and is only read.
 
     Args:
         location: Where it is.
-        access: What queries may take of its server.
+        access: Limits of queries on its server.
 
     Raises:
         ServiceError: The database cannot be reached, or is not TensorZero's.

@@ -1,6 +1,6 @@
-"""What a request asks in its own words, `--where` and `--order-by`: read, bound to tables, and answered.
+"""Parse the expressions of a request, `--where` and `--order-by`, bind them to tables, and evaluate them.
 
-Two tables hold what the words name, a column each: `asked_episode`, one row per episode with its id in
+Two tables hold the named values, a column each: `asked_episode`, one row per episode with its id in
 `of_episode`, and `asked_step`, one row per step with its id in `of_step`. A column of steps has a name that
 begins with `step.`; `asked_step` has those of its episode too.
 """
@@ -23,7 +23,7 @@ from trajkit.store.layout import quoted
 
 _METRIC = "metrics."
 _OLDEST_FIRST = "started_at"
-# What a user's words may do wrong; that the machine is full is another matter.
+# Errors of a user's expression, unlike those of a full disk or memory.
 _FAULTS = (
     duckdb.ConversionException,
     duckdb.InvalidInputException,
@@ -33,16 +33,16 @@ _FAULTS = (
 
 
 class Question(NamedTuple):
-    """The words, read."""
+    """The parsed expressions."""
 
     where: Expression | None = None
     """The condition."""
     order: tuple[Order, ...] = ()
-    """What says which episodes come first; empty when all are brought."""
+    """The order of the episodes; empty when all are exported."""
 
     @property
     def names(self) -> frozenset[str]:
-        """The columns that it takes to answer."""
+        """The columns that the expressions need."""
         expressions = [*([self.where] if self.where else []), *(order.expression for order in self.order)]
         return frozenset(name for expression in expressions for name in expression.names)
 
@@ -63,18 +63,18 @@ class Question(NamedTuple):
 
 
 NO_QUESTION = Question()
-"""Of a request without words of its own."""
+"""The question of a request without expressions."""
 
 
 def read_question(request: ExportRequest, names: Names) -> Question:
-    """Read what a request asks in its own words.
+    """Parse the expressions of a request.
 
     Args:
         request: The request.
-        names: What the source knows.
+        names: The names of the source.
 
     Raises:
-        QueryError: It is not a condition or an order, or names what is not there.
+        QueryError: It is not a condition or an order, or has an unknown name.
     """
     where = None if request.where is None else parse(request.where, names)
     order: tuple[Order, ...] = ()
@@ -84,7 +84,7 @@ def read_question(request: ExportRequest, names: Names) -> Question:
         if of_steps := [name for name in each.expression.names if name.startswith(STEP)]:
             raise QueryError(
                 f"--order-by {each.expression.text!r} is about single steps: {of_steps[0]}",
-                hint="episodes are sorted; name something of the episode, such as started_at or a metric",
+                hint="it sorts episodes: use a value of the episode, such as started_at or a metric",
             )
     return Question(where, order)
 
@@ -93,7 +93,7 @@ def answer(connection: duckdb.DuckDBPyConnection, question: Question) -> None:
     """Make the table `asked_true` of the ids, of episodes or of steps, for which the condition is true.
 
     Raises:
-        QueryError: The condition gives no yes or no, or fails on a value.
+        QueryError: The condition does not give a boolean, or fails on a value.
     """
     if question.where is None:
         return
@@ -107,10 +107,10 @@ def answer(connection: duckdb.DuckDBPyConnection, question: Question) -> None:
 
 
 def cut(connection: duckdb.DuckDBPyConnection, request: ExportRequest, question: Question) -> None:
-    """Let the episodes beyond the limit leave the table `fate`; without an order, none yet.
+    """Mark episodes beyond the limit as left out in the table `fate`; without an order, none yet.
 
     Raises:
-        QueryError: What they are sorted by fails on a value.
+        QueryError: The sort expression fails on a value.
     """
     if request.limit is None or not question.order:
         return
@@ -131,7 +131,7 @@ def cut(connection: duckdb.DuckDBPyConnection, request: ExportRequest, question:
 
 
 def metric_ranges(connection: duckdb.DuckDBPyConnection, question: Question) -> list[str]:
-    """What values the metrics have that the condition names, as far as its tables are there."""
+    """Return the value ranges of the metrics in the condition, as far as its tables exist."""
     if question.where is None:
         return []
     found = []
@@ -148,7 +148,7 @@ def metric_ranges(connection: duckdb.DuckDBPyConnection, question: Question) -> 
 
 
 def range_of(metric: str, level: str, n: int, low: float, high: float) -> str:
-    """The values of a metric in words: of how many episodes or inferences, the smallest and the largest."""
+    """Describe the values of a metric: the number of episodes or inferences, the smallest and the largest."""
     if not n:
         return f"{metric} was never measured"
     return f"{metric} of {n} {level}{'' if n == 1 else 's'} ranges from {low:g} to {high:g}"

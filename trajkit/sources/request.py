@@ -1,4 +1,4 @@
-"""What an export is asked for, and the account of what it left behind."""
+"""The request of an export, and the tally of what it left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trajkit.schema.success import finite_number
 
 
 class MetricCondition(Model):
-    """A metric must be measured, and within its bounds when it has any.
+    """A condition: a metric must be measured, and within the bounds if there are any.
 
     Bounds are compared in single precision, because TensorZero keeps float metrics so: a stored 0.7 passes
     `min=0.7`.
@@ -43,7 +43,7 @@ class MetricCondition(Model):
 
     @property
     def words(self) -> str:
-        """The condition as a person reads it, such as `episode_return >= 0.7`."""
+        """Return the condition as text, such as `episode_return >= 0.7`."""
         parts = []
         if self.min is not None:
             parts.append(f"{self.name} >= {self.min:g}")
@@ -56,9 +56,9 @@ class Targets(StrEnum):
     """What a step's completion is."""
 
     ANSWER = "answer"
-    """What the model said."""
+    """The model's answer."""
     DEMONSTRATION = "demonstration"
-    """The demonstration of a step, where it has one; the model's answer is kept beside it."""
+    """The demonstration of a step, if it has one; the model's answer is kept beside it."""
 
 
 class Shard(Model):
@@ -77,14 +77,14 @@ class Shard(Model):
 
 
 class Earlier(Model):
-    """A store that an export goes on from."""
+    """The earlier store of `--after`."""
 
     path: Annotated[Path, Field(exclude=True)]
     """Where it is; the new store does not record it."""
     digest: Sha256
     """Its digest."""
     as_of: UtcTime
-    """Until when its source was read for it."""
+    """The time until which its source was read."""
 
 
 _OPTIONS = {
@@ -95,18 +95,18 @@ _OPTIONS = {
     "tags": "tag",
     "template_config": "config",
 }
-"""The options of `export` whose field has another name."""
+"""The options of `export` whose fields have other names."""
 
 
 class ExportRequest(Model):
-    """Which episodes to bring, and how to read them."""
+    """Which episodes to export, and how to read them."""
 
     functions: tuple[Name, ...] = ()
-    """Functions whose steps are learned; empty for every function but `tensorzero::*`."""
+    """Functions whose steps are trained on; empty for every function except `tensorzero::*`."""
     train_functions: tuple[Name, ...] = ()
-    """Of the steps that are brought, only those of these functions are learned; empty for all."""
+    """Of the exported steps, train only on those of these functions; empty for all."""
     variants: tuple[Name, ...] = ()
-    """Variants whose steps are learned; empty for all."""
+    """Variants whose steps are trained on; empty for all."""
     metrics: tuple[MetricCondition, ...] = ()
     """Conditions that must all hold: on episodes for an episode metric, on steps for an inference metric."""
     tags: Annotated[dict[Name, Text], Field(max_length=64)] = {}
@@ -114,21 +114,21 @@ class ExportRequest(Model):
     where: Text | None = None
     """A condition on episodes, or on single steps, in the language of `select`; None for none."""
     order_by: Text | None = None
-    """What says which episodes come first for `limit`, such as `n_steps desc`; None for the oldest first."""
+    """The order of episodes for `limit`, such as `n_steps desc`; None for the oldest first."""
     limit: Annotated[int, Field(ge=1)] | None = None
-    """Most episodes that are brought; None for all."""
+    """Maximum number of exported episodes; None for all."""
     last_inference_only: bool = False
-    """Learn only the last step of an episode."""
+    """Train only on the last step of an episode."""
     targets: Targets = Targets.ANSWER
     """What a step's completion is."""
     template_variant: Name | None = None
-    """Render prompts anew with this variant's templates; None for the prompts as they were sent."""
+    """Render prompts with this variant's templates; None for the prompts as they were sent."""
     template_config: Text | None = None
-    """A `tensorzero.toml` that has these templates; None for the configurations that the database holds."""
+    """A `tensorzero.toml` with these templates; None for the configurations in the database."""
     shard: Shard | None = None
-    """Bring only this part of the episodes; None for all."""
+    """Export only this part of the episodes; None for all."""
     after: Earlier | None = None
-    """Bring only what is new, or has new steps or feedback, since this store was made; None for all."""
+    """Export only new episodes, and those with new steps or feedback, since this store; None for all."""
     as_of: UtcTime | None = None
     """Only what was logged until then, inclusive, in milliseconds; None for now."""
     since: UtcTime | None = None
@@ -136,22 +136,22 @@ class ExportRequest(Model):
     until: UtcTime | None = None
     """Latest start of an episode, exclusive."""
     include_eval: bool = False
-    """Bring evaluation episodes too."""
+    """Also export evaluation episodes."""
     include_abandoned: bool = False
-    """Bring episodes too that a rollout marked as abandoned: half-played, or spoiled by a service."""
+    """Also export episodes that a rollout marked as abandoned: half-played, or spoiled by a service."""
     include_invalid: bool = False
     """Let answers that do not parse be training targets."""
     max_bad: Annotated[int, Field(ge=0)] = 0
-    """Most rows that may be unreadable: not UTF-8, or not JSON. They stay as steps that are not learned."""
+    """Maximum number of rows that are not UTF-8 or not JSON. They stay as steps that are not trained on."""
     success: Text | None = None
-    """When an episode is a success; None for `success`, or where it has none for `progression >= 1`."""
+    """When an episode is a success; None for `success`, or without that metric `progression >= 1`."""
     observation_path: Annotated[Text, Field(min_length=1)] = "observation"
     """Template argument of the last user message that holds the observation; dots go into objects."""
     action_path: Annotated[Text, Field(min_length=1)] = "action"
     """Field of the parsed output that holds the action; dots go into objects."""
 
     def options(self) -> JsonObject:
-        """Return what is not a default as the options of `export`, for a lineage."""
+        """Return the options of `export` that are not defaults, for a lineage."""
         told: JsonObject = self.model_dump(mode="json", exclude_defaults=True)
         if self.metrics:
             told["metrics"] = {each.name: [each.min, each.max] for each in self.metrics}
@@ -168,25 +168,25 @@ class ExportRequest(Model):
                 f"--since {self.since.isoformat()} is not before --until {self.until.isoformat()}"
             )
         if self.order_by is not None and self.limit is None:
-            raise ValueError("--order-by says which episodes come first for --limit, which is not given")
+            raise ValueError("--order-by chooses the episodes of --limit, which is not given")
         if self.template_config is not None and self.template_variant is None:
-            raise ValueError("--config says where templates are: it needs --template-variant")
+            raise ValueError("--config names the templates: it needs --template-variant")
         return self
 
 
 class Since(Model):
-    """What an export found in comparison with an earlier store."""
+    """The comparison of an export with an earlier store."""
 
     n_episodes_new: int
-    """Kept episodes that the earlier store has not."""
+    """Kept episodes that the earlier store does not have."""
     n_episodes_again: int
     """Kept episodes that it has, with new steps or new feedback."""
     n_episodes_refused: int
-    """Episodes that it has and that are now left, for one of the reasons of the tally."""
+    """Its episodes that are now left out, for one of the reasons of the tally."""
 
 
 class Tally(Model):
-    """What was seen, what was kept, and why the rest left."""
+    """The counts of what was seen and kept, and why the rest was left out."""
 
     n_episodes_seen: int
     """Episodes at the source."""
@@ -197,21 +197,21 @@ class Tally(Model):
     n_steps_kept: int
     """Steps in the store, those that are only context included."""
     left: tuple[Left, ...] = ()
-    """What left, each episode under the first reason that applies."""
+    """Episodes left out, each under the first reason that applies."""
     masked: tuple[Left, ...] = ()
-    """Steps in the store that are not learned, by reason."""
+    """Steps in the store that are not trained on, by reason."""
     n_unreadable: int = 0
     """Rows that could not be read, at most as many as `max_bad` allows."""
     since: Since | None = None
-    """How what was kept differs from the store that the export went on from; None without one."""
+    """How the kept episodes differ from the earlier store; None without one."""
 
 
 def lineage_entry(request: ExportRequest, tally: Tally, *, parent_digest: str | None = None) -> LineageEntry:
-    """What the manifest says of an export.
+    """Return the entry of an export in the manifest.
 
     Args:
-        request: What was asked for.
-        tally: What came of it.
+        request: The request.
+        tally: Its result.
         parent_digest: Digest of the store that was read; None when it was a database.
     """
     return LineageEntry(
@@ -269,10 +269,10 @@ def parse_shard(text: str) -> Shard:
 
 
 def refuse_unknown(what: str, asked: Iterable[str], known: Collection[str], where: str) -> None:
-    """Raise unless all functions, variants or metrics that are asked for are known.
+    """Raise unless all requested functions, variants or metrics exist.
 
     Raises:
-        QueryError: One is not; the hint lists those that are.
+        QueryError: One does not; the hint lists those that do.
     """
     for name in asked:
         if name not in known:

@@ -24,19 +24,19 @@ class Task(NamedTuple):
     """One shard of an export."""
 
     source: str | None
-    """The source as it was typed; None for the one that the settings or the environment of a worker name."""
+    """The source as it was given; None for that of the settings or the environment of a worker."""
     request: ExportRequest
-    """What is asked for, of this shard."""
+    """The request for this shard."""
     after: Path | None
-    """Where the earlier store is, which a request does not write down."""
+    """Path of the earlier store, which a request does not record."""
     access: Access
-    """What a query may take of the server."""
+    """Limits of queries on the server."""
     folder: Path
-    """Where the store of the shard goes."""
+    """Path of the shard's store."""
 
 
 class Found(NamedTuple):
-    """What came of one shard."""
+    """The result of one shard."""
 
     tally: Tally
     store: Path | None
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 
 class _Begun(Model):
-    """An export that was begun, and the moment that its shards see."""
+    """A started export, and the as-of time of its shards."""
 
     request: ExportRequest
     as_of: UtcTime
@@ -57,9 +57,9 @@ def export_shards(
 
     Args:
         location: A database or an archive.
-        request: What is asked for, of all shards.
+        request: The request for all shards.
         division: The processes.
-        access: What a query may take of the server.
+        access: Limits of queries on the server.
 
     Returns:
         The tally of every shard, and the stores of those with episodes.
@@ -100,7 +100,7 @@ def export_shard(task: Task) -> Found:
 
 
 def _moment(request: ExportRequest, folder: Path) -> datetime:
-    """The moment that all shards see: now, or that of the same export that was begun before."""
+    """Return the as-of time of all shards: now, or that of the same export when it was started before."""
     path = folder / _MOMENT
     if path.exists():
         begun = _Begun.model_validate_json(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The contract of a source: what reads the records of another system as episodes.
+"""The contract of a source, which reads the records of another system as episodes.
 
 A source is a module with a `Source`. trajkit's own are listed in `trajkit.sources.catalog`; a package outside
 offers one as an entry point of the group `trajkit.sources`. `trajkit.testing.SourceContract` checks one.
@@ -18,7 +18,7 @@ from trajkit.sources.wish import Wish
 
 
 class Fate(StrEnum):
-    """What becomes of a field between a source and a store."""
+    """How a field is carried from a source to a store."""
 
     KEPT = "kept"
     CHANGED = "changed"
@@ -26,11 +26,11 @@ class Fate(StrEnum):
 
 
 class Fact(NamedTuple):
-    """What a source tells about one field."""
+    """How a source carries one field."""
 
     fate: Fate
     note: str = ""
-    """How it is changed, or when it is missing; a few words."""
+    """How it is changed, or when it is missing, in a few words."""
 
 
 KEPT = Fact(Fate.KEPT)
@@ -38,43 +38,43 @@ LOST = Fact(Fate.LOST)
 
 
 def lost(*names: str) -> dict[str, Fact]:
-    """The facts of fields that no record has."""
+    """Return the facts of fields that no record has."""
     return dict.fromkeys(names, LOST)
 
 
 def changed(note: str) -> Fact:
-    """The fact that a field comes in another form."""
+    """Return the fact that a field is kept in another form."""
     return Fact(Fate.CHANGED, note)
 
 
 def kept(note: str) -> Fact:
-    """The fact that a field is kept where a condition holds."""
+    """Return the fact that a field is kept under a condition."""
     return Fact(Fate.KEPT, note)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What reads the records of one system."""
+    """A reader of the records of one system."""
 
     name: str
     """Its name after `--from`; also `Episode.source`."""
     about: str
-    """What it reads, in one line."""
+    """The records that it reads, in one line."""
     read: Callable[[str, Wish], Iterator[Found | Unread]]
-    """Yields what is at a path or URL, one session at a time, in a fixed order. Memory holds one session.
-    Raises `RequestError` where nothing can be read there, and `ServiceError` where a server fails; what is
-    wrong with one session is a `Found` with a problem."""
+    """Yields the sessions at a path or URL, one at a time, in a fixed order. Memory holds one session.
+    Raises `RequestError` if nothing can be read there, and `ServiceError` if a server fails; an invalid
+    session is a `Found` with a problem."""
     recognises: Callable[[str], bool] = lambda _place: False
-    """Whether a path or URL is surely of this source; opens at most a few files."""
+    """Whether a path or URL certainly belongs to this source; opens at most a few files."""
     default_place: Callable[[], Path | None] = lambda: None
-    """Where its records are when no path is given; None where there is no such place."""
+    """The place of its records if no path is given; None if there is none."""
     is_personal: bool = False
     """Whether the records come from the user's own machine, so that they probably hold secrets."""
     fidelity: Mapping[str, Fact] = field(default_factory=dict)
-    """What becomes of the fields of `FIELDS` that are not kept as they are; all others are."""
+    """How the fields of `FIELDS` are carried that are not kept as they are; all others are."""
 
     def fact(self, name: str) -> Fact:
-        """What becomes of a field of `FIELDS`."""
+        """Return how a field of `FIELDS` is carried."""
         return self.fidelity.get(name, KEPT)
 
 
@@ -120,4 +120,4 @@ FIELDS: Mapping[str, Callable[[Episode], bool]] = {
     "task and seed": lambda episode: episode.task is not None,
     "token ids": _of_steps(lambda step: step.completion_token_ids is not None),
 }
-"""The fields that a source tells about, each with a test of whether an episode has it."""
+"""The fields that a source describes, each with a test of whether an episode has it."""

@@ -1,4 +1,4 @@
-"""Open an SQLite database of another program to read it, by its path or by a URL `sqlite:///PATH`."""
+"""Open an SQLite database of another program for reading, by path or by URL (`sqlite:///PATH`)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _MAGIC = b"SQLite format 3\x00"
 
 
 def path_of(place: str) -> Path | None:
-    """The file of a path or of an `sqlite:///` URL; None for another URL."""
+    """Return the file of a path or of an `sqlite:///` URL; None for another URL."""
     if place.startswith(_SCHEME):
         return Path(unquote(place.removeprefix(_SCHEME).partition("?")[0]))
     return None if "://" in place else Path(place)
 
 
 def options_of(place: str) -> dict[str, str]:
-    """What a URL says after its `?`, by name; empty for a path."""
+    """Return the query parameters of a URL, by name; empty for a path."""
     return dict(parse_qsl(urlsplit(place).query)) if "://" in place else {}
 
 
 def has_tables(place: str, *names: str) -> bool:
-    """Whether a path or URL is of an SQLite database with these tables."""
+    """Whether a path or URL is an SQLite database with these tables."""
     path = path_of(place)
     try:
         if path is None or not path.is_file():
@@ -51,7 +51,7 @@ def database(place: str) -> Iterator[sqlite3.Connection]:
 
     Raises:
         RequestError: There is no such file.
-        DataError: It is no database, or damaged.
+        DataError: It is not a database, or damaged.
     """
     path = path_of(place)
     assert path is not None
@@ -65,7 +65,7 @@ def database(place: str) -> Iterator[sqlite3.Connection]:
             yield connection
     except sqlite3.Error as error:
         raise DataError(
-            f"{path} cannot be read: {error}", hint="is it whole, and an SQLite database?"
+            f"{path} cannot be read: {error}", hint="is it a complete SQLite database?"
         ) from error
 
 
@@ -75,7 +75,7 @@ def check_columns(
     """Refuse a database that lacks a table or a column.
 
     Raises:
-        DataError: It lacks one; `other` says what it is without one of the tables.
+        DataError: It lacks one; `other` describes a database without one of the tables.
     """
     for table, names in needed.items():
         if table not in columns:
@@ -85,10 +85,10 @@ def check_columns(
 
 
 def json_cell(text: Any, where: str) -> Any:
-    """The value of a cell that holds JSON.
+    """Return the value of a cell that contains JSON.
 
     Raises:
-        BadDocument: It holds something else.
+        BadDocument: It contains something else.
     """
     try:
         return json.loads(text)
@@ -97,7 +97,7 @@ def json_cell(text: Any, where: str) -> Any:
 
 
 def columns_of(connection: sqlite3.Connection) -> Mapping[str, frozenset[str]]:
-    """The columns of each table."""
+    """Return the columns of each table."""
     names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     return {
         name: frozenset(

@@ -1,4 +1,4 @@
-"""Read JSON from the API of a server that logs: requests without redirects, and failures in words."""
+"""Read JSON from the API of a logging server: requests without redirects, and clear error messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 120.0
 _LONGEST_WAIT_S = 300
 _BUSY = (429, 503)
-"""Too many requests, and not available for now."""
+"""Status codes for too many requests, and for temporary failures."""
 
 
 class Web:
@@ -58,20 +58,20 @@ class Web:
         self._http.close()
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return what the server answers to GET; a list in the query is its name once for each value."""
+        """Return the answer to a GET; a list in the query repeats its name for each value."""
         return self._asked("GET", path, params=query or {})
 
     def has(self, path: str, query: Mapping[str, Any], *, absent: Collection[int]) -> bool:
-        """Whether the server answers GET with another HTTP status than these."""
+        """Whether the server answers a GET with an HTTP status other than these."""
         with self._reached():
             status = self._answer("GET", path, params=query).status_code
         return status not in absent
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the server answers to a JSON object.
+        """Return the answer to a POST of a JSON object.
 
         Raises:
-            ServiceError: It cannot be reached, refuses, or answers something else than a JSON object.
+            ServiceError: It cannot be reached, refuses, or answers with something other than a JSON object.
         """
         return self._asked("POST", path, json=body)
 
@@ -85,7 +85,7 @@ class Web:
             if answer.status_code in (401, 403):
                 hint = f"is the key in {self._key_variable} right, and allowed to read this?"
             elif answer.status_code in (404, 405):
-                hint = f"is this {self.name}, and of a version that trajkit knows?"
+                hint = f"is this {self.name}, of a version that trajkit supports?"
             elif 300 <= answer.status_code < 400:
                 hint = "the server redirects, which is not followed: use the final address"
             raise ServiceError(
@@ -103,7 +103,7 @@ class Web:
         return body
 
     def _answer(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        """Ask, and ask again where the server says that it was asked too often."""
+        """Send a request, and repeat it if the server reports too many requests."""
         assert self._http is not None
         for wait_s in (1, 2, 4, 8, 16, 32):
             answer = self._http.request(method, self.url + path, **options)
@@ -122,11 +122,11 @@ class Web:
             raise ServiceError(
                 f"{self.name} at {self.url} cannot be reached: {hidden(str(error)) or type(error).__name__}",
                 hint="check the address and the network, then try again",
-            ) from None  # the cause holds the request, and with it the key
+            ) from None  # the cause contains the request, including the key
 
 
 def told(row: Mapping[str, Any], *names: str) -> str:
-    """The text that an answer has under a name, and one in that, and so on.
+    """Return the text in an answer under nested names.
 
     Raises:
         ServiceError: There is none.
@@ -136,17 +136,17 @@ def told(row: Mapping[str, Any], *names: str) -> str:
         value = value.get(name) if isinstance(value, Mapping) else None
     if not isinstance(value, str) or not value:
         raise ServiceError(
-            f"the server answered without {'.'.join(names)}", hint="is its version one that trajkit knows?"
+            f"the server answered without {'.'.join(names)}", hint="does trajkit support its version?"
         )
     return value
 
 
 def bearer(variable: str) -> dict[str, str]:
-    """The header with the key of an environment variable; none where it is not set."""
+    """Return the header with the key of an environment variable; empty if it is not set."""
     key = secret_from_environment(variable)
     return {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
 
 
 def basic(user: str, password: str) -> str:
-    """The value of the header `Authorization` of a user and a password."""
+    """Return the value of the header `Authorization` for a user and a password."""
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"

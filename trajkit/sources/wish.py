@@ -1,4 +1,4 @@
-"""What a user wants of an import."""
+"""The request of an import."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from trajkit.schema.base import Name, Text, UtcTime
 
 
 class Wish(Model):
-    """How records are read, where it is not as they are."""
+    """Options for reading records."""
 
     format: str | None = None
-    """The format or source that they are of; None to look."""
+    """The format or source; None to recognise it."""
     skip_bad: bool = False
-    """Leave out what cannot be read, and count it, instead of failing."""
+    """Leave out and count unreadable documents, instead of failing."""
     include_errored: bool = False
-    """Take trials and samples that ended in an error, too."""
+    """Also take trials and samples that ended in an error."""
     success: str | None = None
-    """When an episode is a success, such as `reward >= 0.5`; None for what the format says."""
+    """When an episode is a success, such as `reward >= 0.5`; None for the format's own."""
     purpose: Purpose | None = None
-    """What the episodes were played for; None for what the documents say."""
+    """The purpose of the episodes; None for that of the documents."""
     metrics: dict[Name, Text] = {}
     """Metrics of the episodes: names to places in the documents, such as `columns.reward`."""
     tags: dict[Name, Text] = {}
     """Tags of the episodes: names to places in the documents, such as `columns.customer`."""
     task: Text | None = None
-    """Where a document says its task, such as `columns.task`; None for what the format says."""
+    """The place of the task in a document, such as `columns.task`; None for the format's own."""
     since: UtcTime | None = None
     """Leave out episodes whose last answer is before this time."""
     until: UtcTime | None = None

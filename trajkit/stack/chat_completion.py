@@ -56,7 +56,7 @@ class Player(BaseModel):
     mistakes: float = Field(default=0.2, ge=0, le=1)
     """Share of answers that are replaced by another random action."""
     invalid: float = Field(default=0.01, ge=0, le=1)
-    """Share of answers that are no action. An enum in the request's schema prevents them."""
+    """Share of answers without an action. An enum in the request's schema prevents them."""
     seed: int = 0
     """Seed of the mistakes."""
 
@@ -74,7 +74,7 @@ def read_request(body: bytes) -> ChatRequest:
     if request.stream:
         raise Refusal("the rule player does not stream", param="stream")
     if request.n not in (None, 1):
-        raise Refusal("the rule player gives one answer a request", param="n")
+        raise Refusal("the rule player gives one answer per request", param="n")
     if request.tools:
         raise Refusal("the rule player calls no tools", param="tools")
     return request
@@ -94,7 +94,7 @@ def complete(
         created_at_s: Unix time of the answer.
 
     Raises:
-        Refusal: The response format needs other properties than an action and a reason.
+        Refusal: The response format needs properties other than an action and a reason.
     """
     properties = _properties(request.response_format)
     content = json.dumps(_answer(request, player, properties), ensure_ascii=False)
@@ -128,7 +128,7 @@ def _properties(wanted: ResponseFormat | None) -> dict[str, Any]:
     names = required if isinstance(required, list) else []
     unknown = [name for name in names if name not in ("thinking", "action")]
     if unknown:
-        raise Refusal(f"the rule player knows thinking and action, not {unknown[0]!r}", param=where)
+        raise Refusal(f"the rule player supports thinking and action, not {unknown[0]!r}", param=where)
     types = properties["action"].get("type", "string")
     if "string" not in (types if isinstance(types, list) else [types]):
         raise Refusal("the rule player's `action` is a string", param=f"{where}.properties.action")

@@ -29,7 +29,7 @@ __all__ = ["ClickHouse", "User", "delete_data", "is_data_folder"]
 
 DATABASE = "tensorzero"
 MARK = "clickhouse.json"
-"""File that marks a data folder of trajkit: it has the user, the password, the port and the process."""
+"""File that marks a data folder of trajkit: user, password, port and process of the server."""
 HOST = "127.0.0.1"
 """The only address that it listens on, and the only one that it accepts connections from."""
 _MOST_PARTS = 100_000
@@ -85,7 +85,7 @@ class ClickHouse:
             folder: Data folder; created if needed. It also keeps the server's user and password (mode 0600)
                 and its port, which is used again when it is free.
             users: Further users, besides the server's own, which has all rights.
-            timeout_s: Most seconds that the start may take.
+            timeout_s: Maximum seconds for the start.
 
         Raises:
             StackError: A server already runs on this folder, it did not start, or the system is Windows.
@@ -98,7 +98,7 @@ class ClickHouse:
             mark = _read_mark(folder)
             if mark is not None and mark.process is not None and mark.process.is_running:
                 raise StackError(
-                    f"a ClickHouse server runs on {folder} already (process {mark.process.pid})",
+                    f"a ClickHouse server already runs on {folder} (process {mark.process.pid})",
                     hint="stop it first with `trajkit down`, or choose another folder",
                 )
             mark = _Mark(
@@ -214,7 +214,7 @@ def delete_data(folder: Path) -> None:
         StackError: The folder is not a server's data folder, or a server runs on it.
     """
     if not is_data_folder(folder):
-        raise StackError(f"{folder} is not a database of trajkit, so it was not deleted")
+        raise StackError(f"{folder} is not a trajkit database, so it was not deleted")
     if ClickHouse.find(folder) is not None:
         raise StackError(f"a ClickHouse server runs on {folder}", hint="stop it first with `trajkit down`")
     shutil.rmtree(folder / "data", ignore_errors=True)
@@ -290,7 +290,7 @@ def write_configuration(folder: Path, *, port: int, users: Sequence[User]) -> No
     Raises:
         StackError: A user's name or password is invalid.
     """
-    # The engine logs itself in as `default`, which therefore has no password. Every user of this machine can
+    # The engine logs itself in as `default`, which therefore has no password. Every local user can
     # do the same, so it has only the rights that the start needs.
     grants = "".join(f"<query>{grant}</query>" for grant in GRANTS)
     default = _USER.format(

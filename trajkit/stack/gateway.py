@@ -119,7 +119,7 @@ def _check_reachable(url: str) -> None:
     try:
         urllib.request.urlopen(urllib.parse.urljoin(url.rstrip("/") + "/", "health"), timeout=20).close()
     except urllib.error.HTTPError as error:
-        error.close()  # the gateway is there; later calls report their own errors
+        error.close()  # the gateway answers; later calls report their own errors
     except (OSError, ValueError) as error:
         password = url if "://" in url else None
         raise ServiceError(
@@ -153,5 +153,5 @@ def innermost_message(text: str) -> str | None:
 def _unquoted(literal: str) -> str:
     try:
         return str(ast.literal_eval(literal))
-    except (SyntaxError, ValueError):  # Rust knows escapes that Python does not
+    except (SyntaxError, ValueError):  # Rust has escapes that Python lacks
         return literal.strip('"')

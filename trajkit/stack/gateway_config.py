@@ -40,7 +40,7 @@ class GatewayConfig(NamedTuple):
     metrics: dict[str, MetricConfig]
     """Metrics by name."""
     needs_model_server: bool
-    """Whether a variant uses a model that the local model server plays."""
+    """Whether a variant uses a model of the local model server."""
 
 
 class _Text(NamedTuple):
@@ -122,7 +122,7 @@ def prepare_config(
         target: The new folder.
         model_url: Address of the model server; required when the configuration uses it and `model` is None.
         model: Model for the variants that use the stand-in, such as `openai::gpt-4.1-mini`.
-        served: Models of the model server, where it is not the stand-in. The first replaces each model of the
+        served: Models of the model server, if it is not the stand-in. The first replaces each model of the
             configuration that the server does not have.
 
     Returns:
@@ -139,7 +139,7 @@ def prepare_config(
     elif config.needs_model_server:
         if model_url is None:
             raise ConfigError(
-                f"{source} uses the local model server, and it does not run",
+                f"{source} uses the local model server, which is not running",
                 hint="start it with `trajkit up`",
             )
         address = model_url.removeprefix("http://").rstrip("/")

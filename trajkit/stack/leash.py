@@ -1,7 +1,7 @@
-"""Run a command that must not outlive the process that asked for it, however that process ends.
+"""Run a command that must not outlive the process that started it, however that process ends.
 
 `python -m trajkit.stack.leash FOLDER COMMAND...` runs the command in the folder. It ends the command when the
-other end of its standard input is closed, which happens too when that process is killed, or at SIGTERM.
+other end of its standard input is closed, also because that process was killed, or at SIGTERM.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _URL = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
 class Serves(NamedTuple):
-    """Models of this machine that replace the stand-in."""
+    """Local models that replace the stand-in."""
 
     arguments: tuple[str, ...]
     """Arguments of `trajkit serve`, which runs in another folder, so paths are absolute."""
@@ -41,7 +41,7 @@ class Serves(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """A service that was to be stopped."""
+    """A service to stop."""
 
     service: str
     process: Process
@@ -96,14 +96,14 @@ def start_stack(
     folder: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> LocalStack:
-    """Start the services that do not run yet. After a failure, the services that it started are stopped.
+    """Start the services that are not running. After a failure, the services that it started are stopped.
 
     Args:
         config: The gateway's `tensorzero.toml`; a copy of it is used.
         data_folder: Data folder of the database; None for `.trajkit/stack/clickhouse`.
         mistakes: Share of the model server's answers that are wrong on purpose, from 0 to 1.
         model: Model that replaces the stand-in, such as `openai::gpt-4.1-mini`.
-        serves: Models of this machine that replace the stand-in; None for the stand-in itself.
+        serves: Local models that replace the stand-in; None for the stand-in itself.
         folder: The working folder; None for the current one.
         say: Called with a message at every step.
 
@@ -209,7 +209,7 @@ def _is_same(server: ModelServer, mistakes: float, serves: Serves | None) -> boo
 
 def _url_in(log: Path) -> str | None:
     text = log.read_text(encoding="utf-8", errors="replace")
-    found = _URL.search(text.rpartition("\n")[0])  # whole lines only: a cut port is another port
+    found = _URL.search(text.rpartition("\n")[0])  # whole lines only: a truncated port is a different port
     return found.group() if found else None
 
 

@@ -1,4 +1,4 @@
-"""The base of small servers on loopback, and of what answers their requests."""
+"""Base classes of small servers on loopback and of their request handlers."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class LoopbackServer(Closing, socketserver.ThreadingMixIn, socketserver.TCPServe
 
 
 class BadBody(Exception):
-    """Why the body of a request cannot be read.
+    """The body of a request cannot be read.
 
     Args:
         why: What is wrong with it.
@@ -110,7 +110,7 @@ class BadBody(Exception):
 
 
 class LoopbackHandler(http.server.BaseHTTPRequestHandler):
-    """The base of handlers: it reads bodies, also in chunks, and sends answers."""
+    """Base class of handlers: it reads bodies, also in chunks, and sends answers."""
 
     protocol_version = "HTTP/1.1"
     sys_version = ""
@@ -128,7 +128,7 @@ class LoopbackHandler(http.server.BaseHTTPRequestHandler):
         """Return the body of the request; without a length it is empty.
 
         Raises:
-            BadBody: It is too long, cut off, or not as HTTP has it. The connection ends after the answer.
+            BadBody: It is too long, cut off, or not valid HTTP. The connection ends after the answer.
         """
         try:
             if "chunked" not in self.headers.get("Transfer-Encoding", "").lower():
@@ -157,7 +157,7 @@ class LoopbackHandler(http.server.BaseHTTPRequestHandler):
             raise BadBody("the body is too long", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         data = self.rfile.read(n_bytes)
         if len(data) < n_bytes:
-            raise BadBody("the body is shorter than it says")
+            raise BadBody("the body is shorter than its stated length")
         return data
 
     def send(self, status: int, media_type: str, body: bytes, headers: Mapping[str, str] = _NONE) -> None:

@@ -48,7 +48,7 @@ def start(*, port: int = 0, mistakes: float = 0.2, invalid: float = 0.01, seed: 
     Args:
         port: Port on loopback; 0 chooses a free one.
         mistakes: Share of answers that are another random action, 0 to 1.
-        invalid: Share of answers that are no action, 0 to 1.
+        invalid: Share of answers without an action, 0 to 1.
         seed: Seed of the mistakes.
 
     Raises:
@@ -106,7 +106,7 @@ class _Handler(LoopbackHandler):
         self.send(status, "application/json", json.dumps(value).encode())
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer malformed requests with JSON, too."""
+        """Answer malformed requests with JSON as well."""
         self.close_connection = True
         self.request_version = self.protocol_version  # without a version, HTTP/0.9 would send no headers
         self._refuse(Refusal(message or explain or "bad request", status=code))
@@ -117,8 +117,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m trajkit.stack.model_server", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="port on loopback; 0 takes a free one")
     parser.add_argument("--mistakes", type=float, default=0.2, help="share of random other actions")
-    parser.add_argument("--invalid", type=float, default=0.01, help="share of answers that are no action")
-    parser.add_argument("--seed", type=int, default=0, help="another one makes other mistakes")
+    parser.add_argument("--invalid", type=float, default=0.01, help="share of answers without an action")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the mistakes")
     options = parser.parse_args()
     is_ending = threading.Event()
     try:

@@ -96,7 +96,7 @@ def start_module(
         log: File for its output; emptied first.
         is_ready: Called repeatedly until it returns an answer that is not None.
         what: Name of the service in errors.
-        timeout_s: Most seconds that the start may take.
+        timeout_s: Maximum seconds for the start.
         environment: Variables added to this process's own.
         stdin: File descriptor of its standard input.
 

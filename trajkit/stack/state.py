@@ -22,7 +22,7 @@ _STAND_IN = "rule player, not a language model"
 
 
 class ModelServer(Model):
-    """The model server of the stack: the stand-in, or models that were trained here."""
+    """The model server of the stack: the stand-in, or local models."""
 
     url: str
     """Address of the server."""

@@ -1,4 +1,4 @@
-"""Start a vLLM of the user's environment, or use one that runs: its models, its adapters, its metrics."""
+"""Start the vLLM of the user's environment, or use a running one: its models, adapters and metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trajkit.stack.vllm_command import program_of
 
 HOST = "127.0.0.1"
 START_S = 3600.0
-"""Most seconds that a start may take: large models are loaded for many minutes."""
+"""Maximum seconds for a start: loading a large model takes many minutes."""
 
 _KEY_VARIABLE = "VLLM_API_KEY"
 _UPDATING = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
@@ -38,7 +38,7 @@ _LOADING_S = 600.0
 _PROBE_S = 0.2
 _NEWS_S = 10.0
 _GRACE_S = 30.0
-"""Seconds that vLLM may take to end by itself."""
+"""Maximum seconds for vLLM to end by itself."""
 
 
 class Vllm(Closing):
@@ -100,7 +100,7 @@ class Vllm(Closing):
         Args:
             command: The command up to `serve`, and further options, which go last.
             arguments: Model, adapters and their options.
-            say: Gets a line about the start from time to time.
+            say: Called with a line about the start from time to time.
             host: Where it listens.
             port: Its port; 0 chooses a free one.
             key: Key that clients must send; None for none.
@@ -152,7 +152,7 @@ class Vllm(Closing):
         if self.process is None or self._leash is None:
             return
         processes.end(self.process, grace_s=_GRACE_S)
-        with contextlib.suppress(ProcessLookupError):  # where the leash was killed, or vLLM left a worker
+        with contextlib.suppress(ProcessLookupError):  # if the leash was killed, or vLLM left a worker
             os.killpg(self.process.pid, signal.SIGKILL)
         os.close(self._leash)
         self._leash = None
@@ -167,7 +167,7 @@ class Vllm(Closing):
             cards = json.loads(self._answer(f"{self.url}/models"))["data"]
             return {str(card["id"]): card.get("root") for card in cards}
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ServiceError(f"{self._name}: /v1/models is not what vLLM answers") from error
+            raise ServiceError(f"{self._name}: /v1/models did not answer in vLLM's format") from error
 
     def serve_adapter(self, name: str, folder: Path) -> None:
         """Load an adapter under a name.
@@ -192,7 +192,7 @@ class Vllm(Closing):
             raise ServiceError(f"{self._name} does not load the adapter {name!r}: {refusal.said}") from None
 
     def metrics(self) -> Metrics | None:
-        """Return its counters; None where it does not tell them."""
+        """Return its counters; None if it does not report them."""
         try:
             return read_metrics(self._answer(f"{self.url.removesuffix('/v1')}/metrics").decode())
         except (ServiceError, UnicodeDecodeError):
@@ -231,7 +231,7 @@ class Vllm(Closing):
 
 
 class _Refused(ServiceError):
-    """The server answered with an HTTP status that is no success."""
+    """The server answered with an HTTP error status."""
 
     def __init__(self, name: str, status: int, said: str | None, key: SecretStr | None) -> None:
         self.status, self.said = status, None if said is None else hidden(said, key)
@@ -239,7 +239,7 @@ class _Refused(ServiceError):
 
 
 class _News:
-    """Tells from time to time how far a start is."""
+    """Reports the progress of a start from time to time."""
 
     def __init__(self, log: Path, say: Callable[[str], object]) -> None:
         self._log, self._say = log, say
@@ -261,7 +261,7 @@ class Metrics(NamedTuple):
     n_prompt_tokens: float
     """Tokens of prompts that were looked up in the prefix cache."""
     n_cached_tokens: float
-    """Those of them that were found there."""
+    """Those found there."""
     n_generated_tokens: float
     """Tokens of completions."""
     busy_s: float
@@ -279,7 +279,7 @@ _SAMPLE = re.compile(r"^(\S+?)(?:\{.*\})? (\S+)(?: \d+)?$", re.MULTILINE)
 
 
 def read_metrics(text: str) -> Metrics | None:
-    """Read the counters, summed over all engines; None where there are none of vLLM's."""
+    """Read the counters, summed over all engines; None if there are no vLLM counters."""
     found: dict[str, float] = {}
     for name, value in _SAMPLE.findall(text):
         if name in _COUNTERS:

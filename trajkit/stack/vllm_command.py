@@ -13,14 +13,14 @@ from trajkit.errors import MissingExtra, RequestError
 
 ADAPTER_CONFIG = "adapter_config.json"
 VLLM = "vllm serve"
-"""The command where no other is given."""
+"""The default command."""
 MERGE = "the same `trajkit sft local` with --merge writes base and adapter as one model"
 
 _TEMPLATE = "chat_template.jinja"
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The LoRA ranks that vLLM supports."""
 _INSTEAD = (
-    "--vllm-command names the one of another environment, --model-url a server that runs; "
+    "--vllm-command names one of another environment, --model-url a running server; "
     "or use trajkit's own engine"
 )
 
@@ -32,7 +32,7 @@ def program_of(command: str) -> tuple[list[str], list[str]]:
         command: Such as `vllm serve`, or `/opt/env/bin/vllm serve --gpu-memory-utilization 0.8`.
 
     Raises:
-        RequestError: It is not a command of a shell.
+        RequestError: It is not a shell command.
         MissingExtra: There is no such program.
     """
     try:
@@ -80,14 +80,14 @@ def _module(name: str, folder: str) -> str:
 
 
 def _rank(folder: Path) -> int:
-    """Return the smallest rank of vLLM's that an adapter fits in."""
+    """Return the smallest rank of vLLM that fits an adapter."""
     adapter = _settings(folder)
     if adapter.get("use_dora"):
         raise RequestError("vLLM does not load DoRA adapters", hint=MERGE)
     rank = int(adapter.get("r", _RANKS[0]))
     if rank > _RANKS[-1]:
         raise RequestError(
-            f"vLLM loads adapters up to rank {_RANKS[-1]}, and this has rank {rank}", hint=MERGE
+            f"vLLM loads adapters up to rank {_RANKS[-1]}; this one has rank {rank}", hint=MERGE
         )
     return next(each for each in _RANKS if each >= rank)
 
@@ -102,7 +102,7 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _template(folders: Sequence[Path]) -> Iterator[str]:
-    """Yield the option with the adapters' chat template: one server writes all prompts with the same."""
+    """Yield the option with the adapters' chat template: a server has one for all prompts."""
     paths = [path for folder in folders if (path := folder / _TEMPLATE).is_file()]
     if len({path.read_text(encoding="utf-8") for path in paths}) > 1:
         raise RequestError(

@@ -32,7 +32,7 @@ CATALOG_NAME = "catalog.json"
 """Name of the file."""
 
 TAG_PREFIX = "@"
-"""Begins a tag where a store is named: `@best`."""
+"""Prefix of a tag that names a store: `@best`."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -44,7 +44,7 @@ class Tagged(Model):
     digest: Sha256
     """Digest of the store."""
     path: Name
-    """The store's folder, relative to the catalog's where it is inside; or `sample:NAME`."""
+    """The store's folder, relative to the catalog's if it is inside; or `sample:NAME`."""
     tagged_at: UtcTime
     """Time of the tag."""
 
@@ -141,7 +141,7 @@ class Catalog:
         if there is None:
             raise StoreError(
                 f"{TAG_PREFIX}{name} is the store {tagged.digest[:12]}, which is not at {place} any more",
-                hint=f"`trajkit tag STORE {name}` names another store, `trajkit tag --delete {name}` none",
+                hint=f"`trajkit tag STORE {name}` moves the tag, `trajkit tag --delete {name}` removes it",
             )
         raise StoreError(
             f"{TAG_PREFIX}{name} is the store {tagged.digest[:12]}, and {place} now holds {there[:12]}",
@@ -170,7 +170,7 @@ class Catalog:
             return _Content.model_validate_json(text)
         except ValidationError as error:
             raise StoreError(
-                f"{self.path}: {problem_of(error)}", hint="mend it, or remove it: the tags are lost then"
+                f"{self.path}: {problem_of(error)}", hint="repair it, or remove it: the tags are then lost"
             ) from error
 
     def _write(self, content: _Content) -> None:
@@ -178,7 +178,7 @@ class Catalog:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[_Content]:
-        """Hold the lock of the writers, with what the file says now."""
+        """Hold the lock of the writers, and yield the present content."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with waiting(self.folder / f".{CATALOG_NAME}.lock"):
@@ -188,7 +188,7 @@ class Catalog:
 
 
 def digest_at(place: str | Path) -> str | None:
-    """Return the digest that a store's manifest says; None where there is no store. No part is read."""
+    """Return the digest in a store's manifest; None if there is no store. No part is read."""
     text = str(place)
     folder = (
         samples(MANIFEST_NAME).get(text.removeprefix(SAMPLE_PREFIX)) if is_sample(text) else place_of(text)

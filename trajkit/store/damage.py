@@ -47,7 +47,8 @@ def damage(store: Store) -> StoreError | None:
 def last_damage() -> StoreError | None:
     """Return the damage in one of the stores that this process opened last; None without any."""
     for store in reversed(LAST_OPENED):
-        if (found := damage(store)) is not None:
+        # a temporary one is gone by now
+        if store.path.is_dir() and (found := damage(store)) is not None:
             return found
     return None
 

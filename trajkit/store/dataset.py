@@ -40,7 +40,7 @@ class Dataset:
         Args:
             expression: As in `trajkit select --where`: over the columns of `episodes`, its metrics and
                 `tags.KEY`, such as `episode_return >= 0.7 and task = 'goto'`. A comparison with a missing
-                value is false, its negation true. Only `select` knows the groups of episodes (`rank`, `avg`,
+                value is false, its negation true. Only `select` supports groups of episodes (`rank`, `avg`,
                 `n`, `pass@k`).
 
         Raises:
@@ -67,7 +67,7 @@ class Dataset:
             QueryError: `n` is negative.
         """
         if n < 0:
-            raise QueryError(f"a limit of {n} episodes; it is 0 or more")
+            raise QueryError(f"a limit of {n} episodes; it must be 0 or more")
         return self._then(Verb("limit", str(n)))
 
     @property

@@ -33,7 +33,7 @@ MEMORY_LIMIT = "2GB"
 """Memory limit of a connection, unless its command needs less: DuckDB spills to disk above it. Its own limit
 is most of the machine, so that memory would grow with the rows."""
 MOST_CHARACTERS = 100_000
-"""Most characters of an SQL text or a condition of a user."""
+"""Maximum characters of a user's SQL text or condition."""
 DEEPEST = 100
 """Deepest nesting of expressions in such a text."""
 
@@ -291,7 +291,7 @@ def writing(path: Path, *connections: duckdb.DuckDBPyConnection) -> Iterator[Non
     except (*_MACHINE, OSError) as error:
         raise StoreError(
             f"{path} could not be written: {first_line(error)}",
-            hint="is the disk full, or the folder read-only?",
+            hint="the disk may be full, or the folder read-only",
         ) from error
     except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.BinderException) as error:
         raise DataError(f"{path.parent.name or path}: {first_line(error)}") from error

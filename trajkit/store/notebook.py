@@ -65,7 +65,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def entry_html(entry: LineageEntry, path: Path | None) -> str:
-    """Show the counts of a verb as a table: seen, left by reason, kept."""
+    """Show the counts of a verb as a table: seen, left out by reason, kept."""
     lines = tally_rows(entry)
     lines += [(f"of them not learned: {each.reason}", "", f"{each.n_steps:,}") for each in entry.masked]
     where = "dry run: nothing was written" if path is None else str(path)

@@ -231,7 +231,7 @@ def check_select(text: str) -> str:
             raise QueryError(f"not valid SQL: {tree['error_message']}")
         raise QueryError("this is not a SELECT", hint=_ONE_SELECT)
     if len(tree["statements"]) != 1:
-        raise QueryError(f"{len(tree['statements'])} statements where one SELECT is wanted", hint=_ONE_SELECT)
+        raise QueryError(f"{len(tree['statements'])} statements instead of one SELECT", hint=_ONE_SELECT)
     try:
         _refuse_more_than_reading(tree["statements"][0])
     except RecursionError:
@@ -252,6 +252,6 @@ def _refuse_more_than_reading(node: Any) -> None:
     if kind == "TABLE_FUNCTION":
         name = str(node["function"].get("function_name", "")).lower()
         if name not in _TABLE_FUNCTIONS:
-            raise QueryError(f"the table function {name} is not open to queries", hint=_ONE_SELECT)
+            raise QueryError(f"the table function {name} is not allowed in queries", hint=_ONE_SELECT)
     for value in node.values():
         _refuse_more_than_reading(value)

@@ -30,6 +30,7 @@ from trajkit.store.writing.part import refuse_other_columns, refuse_twice
 
 _PART_PATH = re.compile(r"(episodes|steps|feedback)/part-[0-9]+\.parquet")
 _DAMAGED = "the store is damaged: copy or build it again"
+_MOST_NAMED = 5
 LAST_OPENED: deque[Store] = deque(maxlen=16)
 """The stores that were opened last, for `damage.last_damage`. A command starts with none."""
 _HASHING = min(4, os.cpu_count() or 1)
@@ -129,7 +130,7 @@ def verifying(store: Store) -> Iterator[Callable[[], None]]:
         store: The store.
 
     Returns:
-        A function that waits, and raises if the store is not what was written.
+        A function that waits, and raises if the store was changed.
 
     Raises:
         StoreError: A part is missing or changed.
@@ -179,9 +180,11 @@ def read_manifest(path: Path) -> Manifest:
         StoreError: There is none, it cannot be read, or it is of a newer version.
     """
     if not (path.exists() or path.is_symlink()):
+        inner = [] if isinstance(path, Address) else sorted(path.parent.glob(f"*/{MANIFEST_NAME}"))
+        names = ", ".join(each.parent.name for each in inner[:_MOST_NAMED])
         raise StoreError(
             f"{path.parent} is not a store: it has no {MANIFEST_NAME}",
-            hint="a run that was killed leaves none",
+            hint=f"it holds {names}" if names else "a run that was killed leaves none",
         )
     text = text_from_outside(path, within=path.parent, error=StoreError)
     _refuse_newer(path, json_from_outside(text, where=str(path), error=StoreError))
@@ -228,7 +231,7 @@ def copy_part(store: Store, part: Part, goal: Path, *, is_linked: bool = False) 
         is_linked: Link the file where the disk can, for a store that is removed afterwards.
 
     Raises:
-        StoreError: What comes from an address is not the file that was written.
+        StoreError: The file at an address is not the one that was written.
     """
     path = store.path / part.path
     if isinstance(path, Address):

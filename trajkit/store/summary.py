@@ -25,7 +25,7 @@ TOKEN_TRUE = (
 )
 """SQL that is true of a step with its sampled token ids and their log-probabilities."""
 MOST_GROUPS = 30
-"""Most listed tasks and variants; the others are only counted."""
+"""Maximum listed tasks and variants; the others are only counted."""
 
 
 class GroupSummary(Model):
@@ -82,7 +82,7 @@ class Summary(Model, Result):
     n_bytes: int
     """Size of its parts on disk."""
     created_at: UtcTime
-    """When it was written."""
+    """Time at which it was written."""
     as_of: UtcTime | None
     """Time at which the source was read."""
     trajkit_version: str
@@ -121,7 +121,7 @@ class Summary(Model, Result):
     lineage: tuple[LineageEntry, ...]
     """Lineage, oldest entry first."""
     published: tuple[Published, ...]
-    """Where it was published, oldest first."""
+    """Its publications, oldest first."""
     is_recomputed: bool
     """Whether every value was checked and the digest computed from the values; otherwise it was computed from
     the stored hashes of the episodes."""

@@ -1,4 +1,4 @@
-"""Print lineage: the episodes of each command, in, kept and left, and the commands that would repeat it."""
+"""Print lineage: counts of the episodes of each command, and the commands that would repeat it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trajkit._core.output.console import Cell, count, table_text
+from trajkit._core.output.console import Cell, count, plural, table_text
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry
@@ -37,25 +37,26 @@ class Tally:
 def lines_of(entry: LineageEntry) -> list[str]:
     """Write an entry as lines: episodes and steps in and out, then a line per reason."""
     lines = [
-        f"{entry.verb}: {entry.n_episodes_in:,} episodes in, {entry.n_episodes_out:,} out; "
-        f"{entry.n_steps_in:,} steps in, {entry.n_steps_out:,} out"
+        f"{entry.verb}: {plural(entry.n_episodes_in, 'episode')} in, {entry.n_episodes_out:,} out; "
+        f"{plural(entry.n_steps_in, 'step')} in, {entry.n_steps_out:,} out"
     ]
-    lines += [
-        f"  left: {left.n_episodes:,} episodes, {left.n_steps:,} steps: {left.reason}" for left in entry.left
-    ]
-    lines += [f"  kept as context only: {masked.n_steps:,} steps: {masked.reason}" for masked in entry.masked]
+    for left in entry.left:
+        lost = f"{plural(left.n_episodes, 'episode')}, {plural(left.n_steps, 'step')}"
+        lines.append(f"  left: {lost}: {left.reason}")
+    for masked in entry.masked:
+        lines.append(f"  kept as context only: {plural(masked.n_steps, 'step')}: {masked.reason}")
     return lines
 
 
 def tally_rows(entry: LineageEntry) -> list[tuple[str, str, str]]:
-    """Return what an entry counts, its episodes and its steps: seen, left by reason, kept."""
+    """Return what an entry counts, its episodes and its steps: seen, left out by reason, kept."""
     rows = [("seen", count(entry.n_episodes_in), count(entry.n_steps_in))]
     rows += [(f"left: {left.reason}", count(left.n_episodes), count(left.n_steps)) for left in entry.left]
     return [*rows, ("kept", count(entry.n_episodes_out), count(entry.n_steps_out))]
 
 
 def tally_text(entry: LineageEntry, *more: tuple[str, str, str]) -> str:
-    """Write an entry as a table: seen, left by reason, kept.
+    """Write an entry as a table: seen, left out by reason, kept.
 
     Args:
         entry: The lineage entry.
@@ -82,11 +83,13 @@ def as_recorded(entry: LineageEntry) -> str:
     commands = entry.arguments.get("commands")
     if isinstance(commands, list):
         return "\n".join(map(_line, commands))
+    if entry.verb == "forget":  # its history does not name the episodes
+        return f"trajkit forget: {plural(entry.n_episodes_in - entry.n_episodes_out, 'episode')}"
     return _line(" ".join(["trajkit", entry.verb, *_options(entry.arguments)]))
 
 
 def quoted(text: str) -> str:
-    """Quote a word for a shell; in double quotes where it has single ones, which is easier to read."""
+    """Quote a word for a shell; in double quotes if it has single ones, which is easier to read."""
     is_plain = shlex.quote(text) == text or "'" not in text or any(each in text for each in '"$`\\!')
     return shlex.quote(text) if is_plain else f'"{text}"'
 

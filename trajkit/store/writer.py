@@ -17,7 +17,15 @@ import pyarrow.compute as pc
 
 import trajkit
 from trajkit._core.address import place_of
-from trajkit._core.files import refuse_existing, settle, sha256_file, temporary_beside, write_text
+from trajkit._core.files import (
+    make_parent,
+    refuse_existing,
+    settle,
+    sha256_file,
+    temporary_beside,
+    unwritable,
+    write_text,
+)
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import Counts, Episode, LineageEntry, Manifest, Metric, Part
 from trajkit.schema.base import JsonObject
@@ -30,7 +38,7 @@ from trajkit.store.writing.part import Late, Rows, arrow_schema, write_part
 from trajkit.store.writing.spool import Spool
 
 CHECKING_MEMORY = "1GB"
-"""Most memory that `finish` uses; the rest spills to disk."""
+"""Maximum memory of `finish`; the rest spills to disk."""
 
 
 class StoreWriter:
@@ -71,14 +79,14 @@ class StoreWriter:
         refuse_existing(self._goal)
         folder = self._folder = temporary_beside(self._goal)
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            make_parent(self._goal)
             folder.mkdir()
             for table in TABLES:
                 (folder / table).mkdir()
         except BaseException as error:  # also Ctrl-C: the `with` block has not begun and cannot clean up
             self._discard()
             if isinstance(error, OSError):
-                raise StoreError(f"{self._goal} cannot be written: {error.strerror or error}") from error
+                raise unwritable(self._goal, error) from error
             raise
         return self
 

@@ -35,7 +35,7 @@ class Step(NamedTuple):
     loss: float | None
     """Mean loss of the learned tokens since the last report; None for a validation."""
     eval_loss: float | None
-    """Validation loss; None where there was no validation."""
+    """Validation loss; None if there was no validation."""
     learning_rate: float | None
     """Learning rate at this step; None when unknown."""
     words: str = ""
@@ -43,10 +43,10 @@ class Step(NamedTuple):
 
 
 class Estimate(Model):
-    """What a training has to compute, and how fast this machine does that."""
+    """The operations of a training, and the speed of this machine."""
 
     flops: float
-    """Floating-point operations of the model on all training rows, without those that are computed twice."""
+    """Floating-point operations of the model on all training rows, each counted once even if recomputed."""
     flops_per_s: float
     """Rate of a matrix product of the model's width in the training's precision, times the processes."""
     least_s: float
@@ -56,7 +56,7 @@ class Estimate(Model):
 
     @property
     def words(self) -> str:
-        """The range, such as `2 to 5 min`."""
+        """The range as text, such as `2 to 5 min`."""
         return duration(self.least_s, self.most_s)
 
 
@@ -144,11 +144,11 @@ class TuneJob(Model, Result):
     recipe: JsonObject
     """All other settings that affect the result."""
     train: JobData | None = None
-    """Training data; None where the model plays during its training."""
+    """Training data; None if the model plays during its training."""
     validation: JobData | None = None
     """Validation data."""
     leak: JsonObject | None = None
-    """Result of the leak check; None where nothing could be compared."""
+    """Result of the leak check; None if nothing could be compared."""
     function: str | None = None
     """The gateway's function of the steps, when there is only one."""
     variants: tuple[str, ...] = ()
@@ -170,7 +170,7 @@ class TuneJob(Model, Result):
     error: Text | None = None
     """Reason of its failure."""
     estimate: Estimate | None = None
-    """The expected time; None where it is not known before, such as at a service."""
+    """The expected time; None if unknown before the start, such as at a service."""
     result: JsonObject = {}
     """Result of the training."""
     _shown: Shown = PrivateAttr(default=Shown(Path()))
@@ -183,7 +183,7 @@ class TuneJob(Model, Result):
 
     @property
     def is_here(self) -> bool:
-        """Whether a process of this machine carries it out, also where the model is at a service."""
+        """Whether a local process runs it, even if the model is at a service."""
         return self.target in (LOCAL, TINKER)
 
     @property
@@ -199,7 +199,7 @@ class TuneJob(Model, Result):
 
     @property
     def outcome(self) -> str:
-        """The model at a service; steps, losses and price where they are known."""
+        """The model at a service; steps, losses and price if known."""
         result: dict[str, Any] = self.result
         best, first = result.get("best_step"), result.get("first_success")
         at = "" if best is None else f" at step {best}"

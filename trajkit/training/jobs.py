@@ -103,7 +103,7 @@ def resume(
         on_message: Called with messages about delays at a service.
 
     Raises:
-        RequestError: It ended at a service, where another one would cost again. Or the service may have it
+        RequestError: It ended at a service, where a new one would cost again. Or the service may have it
             without listing it, and `again` is not given.
         ServiceError: The service refused.
     """
@@ -115,7 +115,7 @@ def resume(
 
 
 def refreshed(runs: Runs, job_id: str) -> TuneJob:
-    """Return a job with its current state. The service is asked about one that has not ended.
+    """Return a job with its current state. The service is called for a job that has not ended.
 
     Raises:
         ServiceError: The service refused, or cannot be reached.

@@ -117,7 +117,7 @@ class Written(NamedTuple):
     """The rows of a job, in its folder."""
 
     train: JobData | None
-    """Training data; None where the model plays during its training."""
+    """Training data; None if the model plays during its training."""
     validation: JobData | None = None
     """Validation data."""
     remote: JsonObject = {}
@@ -143,12 +143,12 @@ def prepared_job(
         name: Name of the job; None for one made of the model, the data, and the method if it is not `sft`.
         data: Training data, as the user names it.
         origin: Finds the functions and variants of the learned steps, for a new job.
-        leak: Result of the leak check; None where there are no stores.
+        leak: Result of the leak check; None if there are no stores.
         packages: Packages whose versions affect the result.
         facts: Other fields of `TuneJob`, including its key.
 
     Raises:
-        RequestError: There is another job with the name.
+        RequestError: There is another job with the name, or it cannot be one.
     """
     found = runs.find(facts["key"])
     if found is not None and name in (None, found.job_id):
@@ -156,8 +156,8 @@ def prepared_job(
     if name is None:
         parts = [path.rpartition("/")[2].removeprefix(SAMPLE_PREFIX) for path in (facts["base"], str(data))]
         name = runs.new_name("-".join(parts if facts["method"] == "sft" else [*parts, facts["method"]]))
-    elif runs.path(name).exists():
-        raise RequestError(f"there is already a job {name!r}", hint="choose another --name")
+    else:
+        runs.check_name(name)
     learned = origin()
     with building_folder(runs.path(name)) as folder:
         job = TuneJob(

@@ -1,4 +1,4 @@
-"""Take one prompt from a store to ask models, with the recorded answer."""
+"""Take one prompt and its recorded answer from a store, to compare with models' answers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Answered(NamedTuple):
     is_cut: bool = False
     """Whether it ended at its token limit."""
     problem: str | None = None
-    """Why there is no answer; None where there is one."""
+    """Why there is no answer; None if there is one."""
 
 
 class Sampling(Model):
@@ -57,7 +57,7 @@ class Sampling(Model):
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """0 takes the most likely tokens; there is no top-k and no top-p."""
     max_new_tokens: Annotated[int, Field(ge=1)] = 256
-    """Most tokens of an answer."""
+    """Maximum tokens per answer."""
     seed: int = 0
     """Seed of the sampling, on this machine."""
     n: Annotated[int, Field(ge=1)] = 1

@@ -19,6 +19,10 @@ _UNFIT = re.compile(r"[^\w.@-]+")
 JOB_FILE, EVENTS_FILE = "job.json", "events.jsonl"
 
 
+def _fit(name: str) -> str:
+    return _UNFIT.sub("-", name).strip("-.")
+
+
 class Runs:
     """Jobs, each in its own folder.
 
@@ -64,9 +68,23 @@ class Runs:
         """Delete a job that was never started."""
         shutil.rmtree(self.path(job_id))
 
+    def check_name(self, name: str) -> None:
+        """Refuse a name that another job has, or that cannot be a folder.
+
+        Raises:
+            RequestError: It is such a name.
+        """
+        if not name or name != _fit(name):
+            raise RequestError(
+                f"{name!r} cannot be the name of a job",
+                hint="letters, digits, _, -, @ and .; no - or . at the ends",
+            )
+        if self.path(name).exists():
+            raise RequestError(f"there is already a job {name!r}", hint="choose another --name")
+
     def new_name(self, stem: str) -> str:
         """Return a free name: the stem, or the stem and a number, without characters invalid in folders."""
-        stem = _UNFIT.sub("-", stem).strip("-.") or "job"
+        stem = _fit(stem) or "job"
         name, number = stem, 2
         while self.path(name).exists():
             name, number = f"{stem}-{number}", number + 1

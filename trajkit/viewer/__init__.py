@@ -1,3 +1,3 @@
-"""A page to look at the episodes of stores, in a browser of this machine."""
+"""A page to look at the episodes of stores, in a local browser."""
 
 __all__ = ["shelf", "snapshot", "viewer"]

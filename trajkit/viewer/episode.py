@@ -302,7 +302,7 @@ class Budget:
 
     def take(self, n_characters: int) -> None:
         """Subtract a value of this size."""
-        self._left -= n_characters + 50  # what JSON puts around it
+        self._left -= n_characters + 50  # the JSON syntax around it
 
 
 def message_cut(message: dict[str, Any], *, step: int, path: str, budget: Budget) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from trajkit.store.layout import quoted
 from trajkit.viewer.index import FACETS, SORTED, Index
 
 _LONGEST = 10_000
-"""Most characters of a condition or a search text."""
+"""Maximum characters of a condition or a search text."""
 _MOST_VALUES = 500
 _MOST_SEARCHED = 50
-"""Most distinct words of a search. Measured: 1,600 words take 19 s and 1.6 GB for any number of episodes."""
+"""Maximum distinct words of a search. Measured: 1,600 words take 19 s and 1.6 GB for any store."""
 _ENDS = {"min": ">=", "max": "<="}
 _NO = ("", "0", "false", "no")
 _ORDERING = ("sort", "descending", "offset", "limit")
@@ -106,7 +106,7 @@ def whole(words: Words, word: str, default: int | None = None, *, most: int | No
     Args:
         words: Parameters of the request.
         word: Name of the parameter.
-        default: None where the parameter is required.
+        default: None if the parameter is required.
         most: Larger numbers are reduced to this.
 
     Raises:

@@ -66,7 +66,7 @@ class IndexedMetric(NamedTuple):
     is_boolean: bool
     """Whether it is a boolean in all of them."""
     column: str
-    """Column of the index: a double, null where it was not measured."""
+    """Column of the index: a double, null if it was not measured."""
 
 
 class Index:

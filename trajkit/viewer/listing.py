@@ -10,7 +10,7 @@ from trajkit.viewer.index import FACETS, Index
 from trajkit.viewer.shelf import Shelf
 
 MOST_ROWS = 500
-"""Most rows of a page of the list."""
+"""Maximum rows per page of the list."""
 _MOST_VALUES = 200
 
 

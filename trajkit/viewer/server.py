@@ -187,5 +187,5 @@ class _Handler(LoopbackHandler):
         self.close_connection = True
         self.request_version = self.protocol_version  # without a version, HTTP/0.9 would send no headers
         if code == HTTPStatus.NOT_IMPLEMENTED:
-            code, message = HTTPStatus.METHOD_NOT_ALLOWED, "this server only shows: GET and HEAD"
+            code, message = HTTPStatus.METHOD_NOT_ALLOWED, "this server is read-only: GET and HEAD"
         self._send(refused(code, message or explain or "bad request"))

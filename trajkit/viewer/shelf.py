@@ -57,7 +57,7 @@ class Shelf(Closing):
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
         if not paths:
-            raise RequestError("there is nothing to look at", hint="name a store, such as sample:babyai")
+            raise RequestError("no store is named", hint="such as sample:babyai")
         stores = [open_store(path) for path in paths]
         names = _names([store.path for store in stores])
         with contextlib.ExitStack() as opened:

@@ -25,7 +25,7 @@ from trajkit.viewer.shelf import Shelf
 LIMIT = 200
 """Default number of episodes in a file."""
 MOST_BYTES = 40_000_000
-"""Most bytes of the episodes in a file, so that browsers open it with ease."""
+"""Maximum bytes of the episodes in a file, so that browsers open it easily."""
 
 _ESCAPES = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 _STYLE = re.compile(r'<link rel="stylesheet" href="page/([\w.-]+)">')
@@ -49,7 +49,7 @@ class Snapshot(Result):
     n_bytes: int
     """Size of the file."""
     note: str | None
-    """Which episodes were left out and why; None when there are none."""
+    """The left-out episodes and the reasons; None when there are none."""
 
     def __str__(self) -> str:
         return line(f"{self.path}  {plural(self.n_episodes, 'episode')}  {size(self.n_bytes)}")
@@ -62,7 +62,7 @@ def write_snapshot(shelf: Shelf, goal: Path, *, where: str | None = None, limit:
         shelf: The stores.
         goal: Path of the new file.
         where: Condition in the language of `trajkit select`; None for all episodes.
-        limit: Most episodes; fewer are written where they are too large.
+        limit: Maximum number of episodes; fewer are written if they are too large.
 
     Raises:
         StoreError: `goal` exists.
@@ -108,7 +108,7 @@ def _taken(shelf: Shelf, chosen: list[dict[str, Any]]) -> Iterator[tuple[tuple[i
 
 
 def _whole(shelf: Shelf, store: int, episode_id: str, most: int) -> dict[str, Any]:
-    """Return an episode with all its steps, or with only so many that it exceeds the limit."""
+    """Return an episode with all its steps, or with only enough to exceed the limit."""
     place = {"store": [str(store)], "id": [episode_id]}
     found = episode(shelf, place)
     n_characters = len(_json(found))

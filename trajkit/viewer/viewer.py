@@ -43,7 +43,7 @@ class Viewer(Running):
 
     def wait(self) -> None:
         """Serve until the process is told to end (SIGTERM or Ctrl-C), or another thread calls `close`."""
-        talk(f"{plural(self.n_episodes, 'episode')}; Ctrl-C ends it")
+        talk(f"{plural(self.n_episodes, 'episode')}; Ctrl-C stops the server")
         with told_to_end(self._is_closed.set):
             # wait in slices: Windows delivers no signal to a thread that waits without a limit
             while not self._is_closed.wait(1.0):

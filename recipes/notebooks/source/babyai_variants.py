@@ -1,12 +1,12 @@
 # %% [markdown]
-# # An agent that walks through mazes: four prompts, what went well, a tuned model
+# # An agent that walks through mazes: four prompts, good episodes, a tuned model
 #
-# A gateway plays BabyAI with four ways to prompt. The episodes that went well become a training set, a model
-# of this machine learns from it, and both are measured on worlds that no model has learned.
+# A gateway plays BabyAI with four ways to prompt. The good episodes become a training set, a local model
+# learns from it, and both are measured on worlds that no model has learned.
 #
 # Needs `trajkit[stack,babyai,local,report]`; no key, no network, no GPU. The model behind the gateway is a
-# **rule player, not a language model**: `trajkit.up(model="openai::gpt-4.1-mini")` puts a real one in its
-# place. The model that learns has 250,000 weights. So the numbers show that each step works, and not how
+# **rule player, not a language model**: `trajkit.up(model="openai::gpt-4.1-mini")` replaces it with a
+# real one. The model that learns has 250,000 weights. So the numbers show that each step works, and not how
 # good an agent can be.
 
 # %%
@@ -18,7 +18,7 @@ VARIANTS = ["baseline", "reasoning", "history", "history_and_reasoning"]
 # %% [markdown]
 # ## Worlds to measure by
 #
-# Reserved seeds are refused by every rollout that is played for training, and by every training.
+# Reserved seeds are refused by every training rollout and every training job.
 
 # %%
 (held_out,) = trajkit.reserve("babyai", seeds="200:205", task="goto")
@@ -36,9 +36,9 @@ for row in played.rows:
     print(f"{row.variant:24}success {row.success.mean:.2f} ± {row.success.standard_error:.2f}")
 
 # %% [markdown]
-# ## Keep what went well
+# ## Keep the good episodes
 #
-# The bound is compared in the database. What leaves is counted.
+# The bound is compared in the database. What is left out is counted.
 
 # %%
 good = trajkit.export(metric="episode_return", min=0.7, output="stores/good")

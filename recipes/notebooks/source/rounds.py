@@ -8,7 +8,7 @@
 # regression, with the mean return of a world as its baseline).
 #
 # Needs `trajkit[babyai,local,report]`; no key, no network, no GPU. The policy has 250,000 weights and two
-# rounds are short: the last table says how sure anything is.
+# rounds are short: the last table shows how uncertain the results are.
 
 # %%
 import trajkit
@@ -70,8 +70,8 @@ second
 # %% [markdown]
 # ## How the returns moved
 #
-# Of what was played to learn from, which says something of the policies and nothing of worlds that they have
-# not seen.
+# Of the episodes played for training, which shows something about the policies but nothing about worlds that
+# they have not seen.
 
 # %%
 for number in (1, 2):

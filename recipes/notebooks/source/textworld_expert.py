@@ -2,12 +2,12 @@
 # # A model learns to cook from an expert
 #
 # TextWorldExpress' cookingworld: an expert plays, its finished episodes become a table of transitions and a
-# training set, a model of this machine learns from them with LoRA, and is measured before and after in other
+# training set, a local model learns from them with LoRA, and is measured before and after in other
 # worlds.
 #
 # Needs `trajkit[textworld,local,report]` and Java 17 or newer; no key, no network, no GPU. The model has
-# 250,000 weights and has read nothing but BabyAI: it does **not** learn to cook in a minute. Put
-# `model="Qwen/Qwen3-0.6B"` in its place, with hundreds of worlds, for one that may.
+# 250,000 weights and has read nothing but BabyAI: it does **not** learn to cook in a minute. Use
+# `model="Qwen/Qwen3-0.6B"` instead, with hundreds of worlds, for one that may.
 
 # %%
 import trajkit

@@ -37,8 +37,8 @@ def test_set_changes_adds_and_removes_options(write: Callable[[str], str]) -> No
     [
         ({"side.seed": "1"}, "has no step 'side'", "nearest: sides"),
         ({"name": "other"}, "has no step 'name'", "good, sides, checked"),
-        ({"sides": "1"}, "which option of sides", "--set sides.OPTION=VALUE"),
-        ({"sides.ratio.train": "1"}, "ratio is no group of names", "--set sides.ratio=VALUE"),
+        ({"sides": "1"}, "no option of sides", "--set sides.OPTION=VALUE"),
+        ({"sides.ratio.train": "1"}, "ratio is not a group of names", "--set sides.ratio=VALUE"),
     ],
 )
 def test_a_path_that_leads_nowhere_is_an_error(
@@ -55,7 +55,7 @@ def test_a_path_that_leads_nowhere_is_an_error(
     [
         ("version: 1", "version: 2", 1, "version: this trajkit reads version 1, not 2"),
         ("version: 1\n", "", 1, "version is missing"),
-        ("name: choose", "name: two words", 2, "name: 'two words' is no name"),
+        ("name: choose", "name: two words", 2, "name: 'two words' is not a name"),
         ("name: choose", "nam: choose", 2, "a recipe has no 'nam'"),
         ("name: choose", "name: choose\nstep: 1", 3, "a recipe has no 'step'"),
         ("  good:", "  steps:", 3, "'steps' is a name of the run folder itself"),
@@ -78,7 +78,7 @@ def test_what_is_no_recipe_is_named_with_its_line(
 
 @pytest.mark.parametrize("text", ["", "- a\n", "name\n"])
 def test_what_has_another_shape_is_no_recipe(write: Callable[[str], str], text: str) -> None:
-    with pytest.raises(ConfigError, match="this is no recipe"):
+    with pytest.raises(ConfigError, match="this is not a recipe"):
         load(write(text))
 
 

@@ -124,7 +124,7 @@ def test_what_a_done_step_left_is_proved(first: Report, play: Runner) -> None:
     for part in (FOLDER / "good").glob("episodes/*"):
         part.unlink()
     (FOLDER / "good" / "manifest.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(StoreError, match="out/good is not what step good left"):
+    with pytest.raises(StoreError, match="out/good is no longer the output of step good"):
         play()
     subprocess.run(["rm", "-r", "out/good"], check=True)
     again = play()  # what is gone is made again, and is the same: what follows stands
@@ -180,7 +180,7 @@ def test_files_are_copied_first_and_counted_as_input(play: Runner) -> None:
 
 
 def test_a_file_that_is_not_there_is_named_with_its_line(play: Runner) -> None:
-    with pytest.raises(RequestError, match=r"recipe\.yaml line 4: .*gone is not there"):
+    with pytest.raises(RequestError, match=r"recipe\.yaml line 4: .*gone does not exist"):
         play(CHOOSE.replace("steps:", "files:\n  code: gone\nsteps:"))
     assert not FOLDER.exists()
 
@@ -200,7 +200,7 @@ def test_a_file_that_is_a_link_out_of_its_folder_is_not_copied(name: str, play: 
 def test_a_folder_with_something_else_is_left_alone(play: Runner) -> None:
     FOLDER.mkdir()
     (FOLDER / "mine.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(RequestError, match="out is there and is no run"):
+    with pytest.raises(RequestError, match="out is not a run folder"):
         play()
     assert [path.name for path in FOLDER.iterdir()] == ["mine.txt"]
     (FOLDER / "mine.txt").unlink()
@@ -237,7 +237,7 @@ def test_a_run_that_was_ended_in_the_middle_goes_on_there(
     record = json.loads(Path("out/steps/scored.json").read_text(encoding="utf-8"))
     if number == signal.SIGINT:
         assert (child.returncode, record["status"]) == (130, "stopped")
-        assert "`trajkit run recipe.yaml -o out` goes on from here" in said
+        assert "`trajkit run recipe.yaml -o out` continues from here" in said
     else:
         assert (child.returncode, record["status"]) == (-signal.SIGKILL, "running")
     before = [RunFolder(FOLDER).record(name) for name in ("good", "sides", "checked")]

@@ -60,11 +60,11 @@ def test_every_part_has_its_line(write: Callable[[str], str]) -> None:
     ("text", "words"),
     [
         ("a: 1\nb: [1\n", "line 3: not YAML"),
-        ("a: 1\nb: 2\na: 3\n", "line 3: 'a' is there already, in line 1"),
+        ("a: 1\nb: 2\na: 3\n", "line 3: 'a' is given already, in line 1"),
         ("a: !!python/object:os.system 1\n", "line 1: the tag"),
         ("a: !mine 1\n", "line 1: the tag !mine"),
-        ("a: &x\n  - *x\n", "line 1: it holds itself"),
-        ("? [a]\n: 1\n", "line 1: a key is no text"),
+        ("a: &x\n  - *x\n", "line 1: it contains itself"),
+        ("? [a]\n: 1\n", "line 1: a key is not a text"),
         ("a: \x07\n", "not YAML"),
     ],
 )

@@ -126,7 +126,7 @@ def test_evaluation_episodes_train_only_when_asked_and_that_is_say(
     dataset = dataset_of(*(episode(f"ep-{i}", purpose="eval") for i in range(6)))
     made = convert(dataset, tmp_path / "train.jsonl", to=SFT, include_eval=True)
     assert made.n_evaluation_episodes == 6
-    assert made.warnings == ("training takes in 6 evaluation episodes: what they measure is void",)
+    assert made.warnings == ("6 evaluation episodes included: evaluating on them is then void",)
 
 
 def test_what_the_format_cannot_carry_is_counted(tmp_path: Path, dataset_of: DatasetOf) -> None:
@@ -162,7 +162,7 @@ def test_rows_that_would_be_refused_are_named_with_episode_and_step(
 
 def test_too_few_rows_are_written_with_a_warning(tmp_path: Path, dataset_of: DatasetOf) -> None:
     made = convert(dataset_of(episode(n_steps=1)), tmp_path / "train.jsonl", to=SFT)
-    assert made.warnings == ("1 row: openai-sft wants at least 10, or the file is refused",)
+    assert made.warnings == ("1 row: openai-sft needs at least 10, or the file is refused",)
 
 
 def test_nothing_to_learn_is_an_error_and_leaves_no_file(tmp_path: Path, dataset_of: DatasetOf) -> None:
@@ -182,7 +182,7 @@ def test_a_file_that_exists_stays_as_it_is(tmp_path: Path, dataset_of: DatasetOf
     goal.write_text("mine")
     with pytest.raises(StoreError, match=r"train\.jsonl exists already") as caught:
         convert(dataset_of(episode()), goal, to=SFT)
-    assert "another -o" in (caught.value.hint or "")
+    assert "another path" in (caught.value.hint or "")
     assert goal.read_text() == "mine"
 
 
@@ -238,7 +238,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, dataset_of: Data
         text=True,
         check=False,
     )
-    assert "StoreError: train.jsonl could not be written: File too large" in done.stderr
+    assert "StoreError: train.jsonl cannot be written: File too large" in done.stderr
     assert left_over(tmp_path) == []
 
 

@@ -231,7 +231,7 @@ def test_whole_episodes_are_written_as_documents(name: str, dataset: Dataset, tm
             [json.loads(line) for line in text.splitlines()] if form.is_lines else [json.loads(text)]
             for text in texts
         ]
-        with pytest.raises(RequestError, match="is a file for each episode"):
+        with pytest.raises(RequestError, match="writes a file per episode"):
             convert(dataset, tmp_path / "x.jsonl", to=form)
     else:
         documents = [[json.loads(line)] for line in made.path.read_text().splitlines()]

@@ -40,9 +40,9 @@ def test_good_rows_have_no_findings(check: Check) -> None:
     [
         (chat(weight=1), "$.weight extra key"),
         (chat(episode_id="e"), "$.episode_id extra key"),
-        ({"messages": "hi"}, "$.messages a list of messages is wanted, not a text"),
+        ({"messages": "hi"}, "$.messages a list of messages is expected, not a text"),
         ({"messages": []}, "$.messages no message"),
-        ({"messages": ["hi"]}, "$.messages[0] a message is wanted, not a text"),
+        ({"messages": ["hi"]}, "$.messages[0] a message is expected, not a text"),
         ({"messages": [{"content": "hi"}]}, "$.messages[0].role role is missing"),
         ({"messages": [{"role": "developer", "content": "hi"}]}, "$.messages[0].role unknown role"),
         ({"messages": [{"role": ["user"], "content": "hi"}]}, "$.messages[0].role unknown role"),
@@ -65,7 +65,7 @@ def test_good_rows_have_no_findings(check: Check) -> None:
             "$.messages[2].tool_call_id tool message without the id of its call",
         ),
         (with_(0, content=None), "$.messages[0].content user message without content"),
-        (with_(0, content=3), "$.messages[0].content a text or a list of parts is wanted, not a number"),
+        (with_(0, content=3), "$.messages[0].content a text or a list of parts is expected, not a number"),
         (talk({"role": "system", "content": "s"}), "$.messages[2] a system message that is not the first"),
         (with_(1, weight=0.5), "$.messages[1].weight weight other than 0 and 1"),
         (with_(1, weight=0), "$.messages nothing to learn"),
@@ -83,9 +83,9 @@ def test_good_rows_have_no_findings(check: Check) -> None:
             called(name="fly"),
             "$.messages[1].tool_calls[0].function.name call of a tool that the row does not declare",
         ),
-        (called(tools="move"), "$.tools a list of tools is wanted, not a text"),
+        (called(tools="move"), "$.tools a list of tools is expected, not a text"),
         (called(tools=[{"name": "move"}]), "$.tools[0] not a tool"),
-        (chat(parallel_tool_calls="no"), "$.parallel_tool_calls true or false is wanted, not a text"),
+        (chat(parallel_tool_calls="no"), "$.parallel_tool_calls true or false is expected, not a text"),
         (talk(TOOL), "$.messages[2].tool_call_id tool result without its call"),
         (talk(row=called()), "$.messages[1].tool_calls[0].id tool call without its result"),
         (called(name="n" * 65), "$.messages[1].tool_calls[0].function.name not a function name"),
@@ -98,7 +98,7 @@ def test_good_rows_have_no_findings(check: Check) -> None:
             with_(1, called(), tool_calls=[CALL] * 2),
             "$.messages[1].tool_calls[1].id two tool calls with one id",
         ),
-        (called(tools=called()["tools"] * 2), "$.tools[1].function.name tool that is there twice"),
+        (called(tools=called()["tools"] * 2), "$.tools[1].function.name repeated tool"),
     ],
 )
 def test_a_flaw_is_found_at_its_place(check: Check, row: dict[str, Any], expected: str) -> None:
@@ -139,7 +139,7 @@ def test_an_image_must_be_the_users_and_of_a_known_type(check: Check) -> None:
     assert found(check, row("user", good)) == set()
     at = "$.messages[0].content[0].image_url.url"
     assert found(check, row("user", "http://x/a.png")) == {
-        f"{at} an image that is neither at https:// nor inside"
+        f"{at} an image that is neither at https:// nor inline"
     }
     assert found(check, row("user", "data:image/gif;base64,aGk=")) == {f"{at} an image of another type"}
     assert found(check, row("user", "data:image/png;base64,!!")) == {f"{at} an image that is not base64"}

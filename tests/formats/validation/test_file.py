@@ -41,7 +41,9 @@ def test_fireworks_wants_a_weight_in_every_row_or_in_none(check: Check) -> None:
     weighted = chat(weight=0.5)
     assert kinds(check, *[weighted] * 3, target="fireworks") == set()
     assert kinds(check, weighted, chat(), chat(), target="fireworks") == {"some rows have a weight"}
-    assert kinds(check, *[chat(weight="much")] * 3, target="fireworks") == {"a number is wanted, not a text"}
+    assert kinds(check, *[chat(weight="much")] * 3, target="fireworks") == {
+        "a number is expected, not a text"
+    }
 
 
 def test_too_many_images_are_found(check: Check) -> None:
@@ -67,10 +69,10 @@ def test_a_repair_changes_only_how_rows_are_written(check: Check, tmp_path: Path
     assert found.n_errors == 0
     assert found.repairs == {
         "arguments written as a text": 1,
-        "blank line taken out": 1,
-        "byte order mark taken out": 1,
-        "extra key 'episode_id' taken out": 1,
-        "weight of another than the assistant taken out": 1,
+        "blank line removed": 1,
+        "byte order mark removed": 1,
+        "extra key 'episode_id' removed": 1,
+        "weight of another than the assistant removed": 1,
         "weight written as 0 or 1": 1,
     }
     first, *rest = copy.read_bytes().splitlines()

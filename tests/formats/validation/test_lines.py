@@ -22,7 +22,7 @@ GOOD = b'{"text": "a"}\n'
         (GOOD + b'{"text": "b', 2, "the last line is cut off"),
         (GOOD + b"\n" + GOOD, 2, "blank line"),
         (GOOD + b'{"text": "\xff"}\n', 2, "not UTF-8"),
-        (b'{"text": "a", "text": "b"}\n', 1, "a key that is there twice"),
+        (b'{"text": "a", "text": "b"}\n', 1, "a repeated key"),
         (b'["text"]\n', 1, "the line is not a JSON object"),
         (b'{"text": ' + b"[" * 100_000 + b"\n", 1, "nested too deep"),
     ],

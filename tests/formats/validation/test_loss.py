@@ -45,7 +45,7 @@ def test_an_end_outside_the_mark_is_found(check: Check, make_tokenizer: Make) ->
     [
         (PROMPT + ASK + 3, None, 3),
         (PROMPT + ASK + 1, "the answer is cut off", 1),
-        (PROMPT + ASK, "the answer is cut off whole", 0),
+        (PROMPT + ASK, "the whole answer is cut off", 0),
     ],
 )
 def test_a_limit_never_takes_the_answer_in_silence(
@@ -54,7 +54,7 @@ def test_a_limit_never_takes_the_answer_in_silence(
     found = check(chat("hi", "yo"), tokenizer=make_tokenizer(MARKED), max_length=limit)
     assert set(found.counts) == ({kind} if kind else set())
     assert found.loss.n_kept == n_kept
-    assert found.loss.n_answers_gone == (kind == "the answer is cut off whole")
+    assert found.loss.n_answers_gone == (kind == "the whole answer is cut off")
 
 
 @pytest.mark.parametrize(

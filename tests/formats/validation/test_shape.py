@@ -28,7 +28,7 @@ def test_a_preference_row_is_taken(check: Check) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"input": None}, '$.input an object with "messages" is wanted, not null'),
+        ({"input": None}, '$.input an object with "messages" is expected, not null'),
         ({"input": {"messages": ASKED, "id": 1}}, "$.input.id extra key"),
         ({"input": {"messages": ASKED + ANSWER}}, "$.input.messages[1] the input ends with an answer"),
         ({"preferred_output": ANSWER * 2}, "$.preferred_output not one assistant message"),
@@ -55,7 +55,7 @@ def test_a_file_of_mixed_kinds_is_refused(check: Check) -> None:
 
 def test_a_row_of_no_kind_is_refused_with_what_is_taken(check: Check) -> None:
     (finding,) = check({"x": 1}, target="fireworks").findings[:1]
-    assert (finding.kind, finding.value) == ("no row that is taken", "keys: x")
+    assert (finding.kind, finding.value) == ("not a row that is accepted", "keys: x")
     assert "preferred_output" in finding.hint
 
 
@@ -79,19 +79,19 @@ def test_a_row_of_no_kind_is_refused_with_what_is_taken(check: Check) -> None:
         ),
         (
             {"prompt": ASKED, "completion": ANSWER, "label": 1},
-            "$.label true or false is wanted, not a number",
+            "$.label true or false is expected, not a number",
         ),
         ({"prompt": ASKED, "chosen": ANSWER, "rejected": ANSWER}, "$.rejected both answers are the same"),
         ({"chosen": ANSWER, "rejected": WORSE}, "$.prompt no prompt"),
-        ({"text": ""}, "$.text a text that is not empty is wanted, not a text"),
+        ({"text": ""}, "$.text a text that is not empty is expected, not a text"),
         ({"input_ids": [1, 2], "labels": [-100, -100]}, "$.labels nothing to learn"),
         ({"input_ids": [1, 2], "completion_mask": [1]}, "$.completion_mask not as long as input_ids"),
         ({"input_ids": ["a"]}, "$.input_ids not a list of tokens"),
         (START, None),
-        (START | {"prompt": "go"}, "$.prompt a list of messages is wanted, not a text"),
+        (START | {"prompt": "go"}, "$.prompt a list of messages is expected, not a text"),
         (START | {"prompt": ASKED + ANSWER}, "$.prompt the prompt does not end with the user"),
-        (START | {"task": ""}, "$.task a text that is not empty is wanted, not a text"),
-        (START | {"seed": None}, "$.seed a whole number from 0 is wanted, not null"),
+        (START | {"task": ""}, "$.task a text that is not empty is expected, not a text"),
+        (START | {"seed": None}, "$.seed a whole number from 0 is expected, not null"),
     ],
 )
 def test_the_kinds_of_rows_that_trl_takes(check: Check, row: dict[str, Any], expected: str | None) -> None:

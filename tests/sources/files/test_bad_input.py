@@ -30,7 +30,7 @@ BAD = {
     "NaN or Infinity, which JSON does not have": b'{"messages": [], "x": NaN}',
     "not a list": json.dumps({**TALK, "tools": {"name": "x"}}).encode(),
     "not openai-chat": b'{"rows": []}',
-    "sharegpt and not openai-chat": b'{"conversations": [{"from": "human", "value": "x"}]}',
+    "sharegpt, not openai-chat": b'{"conversations": [{"from": "human", "value": "x"}]}',
     "not a chat message": said({"role": "narrator", "content": "x"}),
     "an answer that says nothing": said({"role": "assistant", "content": None}),
     "a tool call id that is there twice": said(
@@ -141,7 +141,7 @@ def test_a_parquet_file_that_is_none_is_named(tmp_path):
     path.write_bytes(b"PAR1 nonsense PAR1")
     (only,) = documents(path, "hf-messages")
     assert only.problem is not None
-    assert only.problem.kind == "not a Parquet file that can be read"
+    assert only.problem.kind == "not a readable Parquet file"
 
 
 def test_the_limits_are_what_the_page_says():

@@ -208,7 +208,7 @@ def test_columns_become_tags() -> None:
 
 def test_a_metric_that_is_no_number_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"messages": [ASKED, ANSWERED], "reward": "much"}
-    assert "columns.reward: a metric that is no number 'much'" in refused(
+    assert "columns.reward: a metric that is not a number 'much'" in refused(
         row, capsys, "--metric", "columns.reward"
     )
 
@@ -340,7 +340,7 @@ def test_a_format_of_ones_own_is_read(
 
 NAMED = {
     "ids twice in one ADP file": (
-        "an episode id that is there twice",
+        "an episode id that occurs twice",
         [{"id": "x", "content": [{"class_": "message_action", "content": str(n)}]} for n in range(2)],
     ),
     "an absolute path of a picture": (

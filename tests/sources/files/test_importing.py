@@ -85,7 +85,7 @@ def test_what_cannot_be_read_is_counted_named_and_leaves_nothing(capsys):
     error = capsys.readouterr().err
     assert "error: 4 of 6 documents cannot be read as openai-chat: a.jsonl:2: the document: not JSON" in error
     assert "b.jsonl:1: steps: no message of the assistant" in error
-    assert "b.jsonl:2: the document: sharegpt and not openai-chat; and 1 more" in error
+    assert "b.jsonl:2: the document: sharegpt, not openai-chat; and 1 more" in error
     assert "hint: leave such documents out and count them with --skip-bad" in error
     assert sorted(path.name for path in Path().iterdir()) == ["data"]
 
@@ -111,7 +111,7 @@ def test_an_id_that_two_documents_say_is_a_mistake_and_one_that_is_made_is_not(c
     row = {"episode_id": "e", **TALK}
     lines("named/a.jsonl", row, row)
     assert bring("named", "-o", "store") == 1
-    assert "a.jsonl:2: the document: an episode id that is there twice 'e'" in capsys.readouterr().err
+    assert "a.jsonl:2: the document: an episode id that occurs twice 'e'" in capsys.readouterr().err
     lines("made/a.jsonl", TALK, TALK)
     assert bring("made", "-o", "store") == 0
     first, second = sorted(episode.episode_id for episode in open_dataset("store"))
@@ -132,7 +132,7 @@ def test_success_and_purpose_are_as_asked():
         (["nothing"], 2, "there is no file or folder nothing"),
         (["data", "--from", "csv"], 2, "no format 'csv' to import"),
         (["empty"], 2, "empty has no files in it"),
-        (["strange"], 2, "none of the first 1 files in strange is of a format that is known"),
+        (["strange"], 2, "none of the first 1 files in strange is in a known format"),
         (["strange/a.txt"], 2, "strange/a.txt is not in a known format"),
         (["half.jsonl"], 2, "half.jsonl is not in a known format: not JSON: unexpected end of hex"),
         (["data", "--success", "often"], 2, "'often' is not METRIC OPERATOR NUMBER"),

@@ -166,7 +166,7 @@ def test_sub_agents_with_files_of_their_own_are_episodes(tmp_path):
             {"trajectory.json": referring("b.json"), "b.json": referring("trajectory.json")},
             "sub-agents that call each other in a circle trajectory.json → b.json → trajectory.json",
         ),
-        ({"trajectory.json": referring("b.json")}, "a trajectory that is not there 'b.json'"),
+        ({"trajectory.json": referring("b.json")}, "a missing trajectory 'b.json'"),
         ({"trajectory.json": referring("../../../secret.json")}, "a path that leads out of its folder"),
         ({"trajectory.json": "{"}, "t: trajectory.json: cut off: the file ends in the middle of it"),
         ({"trajectory.json": "{]"}, "t: trajectory.json: not JSON"),
@@ -202,7 +202,7 @@ def test_a_reward_that_is_no_number_is_named(reward, tmp_path):
 def test_a_reward_in_a_file_that_is_no_number_is_named(text, tmp_path):
     folder = trial(tmp_path / "t", document(USER, DONE), verifier_result=None)
     put(folder / "verifier" / "reward.txt", text)
-    assert "verifier/reward.txt: a reward that is no number" in problem(folder)
+    assert "verifier/reward.txt: a reward that is not a number" in problem(folder)
 
 
 # --- BenchFlow ----------------------------------------------------------------------------------------------

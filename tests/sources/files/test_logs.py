@@ -71,7 +71,7 @@ def test_the_same_log_twice_is_named(tmp_path):
     zipped(folder / "a.eval", "header.json", sample(1))
     zipped(folder / "b.eval", "header.json", sample(1))
     imported, _ = import_files(folder, tmp_path / "store", Wish(skip_bad=True))
-    assert imported.left == {"cannot be read: an episode id that is there twice": 1}
+    assert imported.left == {"cannot be read: an episode id that occurs twice": 1}
 
 
 def test_a_way_of_packing_that_python_does_not_read_is_named_with_the_way_out(tmp_path):
@@ -104,7 +104,7 @@ def test_a_member_that_unpacks_to_too_much_is_named_and_not_read(tmp_path, monke
 def test_a_zip_file_that_is_none_is_named(data, tmp_path):
     (tmp_path / "a.eval").write_bytes(data)
     (only,) = read(tmp_path / "a.eval")
-    assert only.problem.kind == "no zip file that can be read"
+    assert only.problem.kind == "not a readable zip file"
 
 
 def test_a_member_that_was_damaged_is_named_and_the_others_are_read(tmp_path):

@@ -104,7 +104,7 @@ def test_a_run_that_did_not_end_is_set_aside(tmp_path):
         ([[0, "x", "go", "", "nan", False]], HEADER, {}, "rows.0.Reward: not a number 'nan'"),
         ([[5, "x", "go", "", 0, False]], HEADER, {}, "rows.0.Step: not 0 '5'"),
         ([[0, "x", "go", "", 0, "perhaps"]], HEADER, {}, "rows.0.Done: neither True nor False 'perhaps'"),
-        ([[0, "x", "go"]], HEADER, {}, "rows.0: a row with another number of columns"),
+        ([[0, "x", "go"]], HEADER, {}, "rows.0: a row with a different number of columns"),
         (ROWS, HEADER, {"progression": "all"}, "progression: not a number 'all'"),
         (ROWS, HEADER, {"seed": "soon"}, "seed"),
     ],

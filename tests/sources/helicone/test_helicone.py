@@ -144,7 +144,7 @@ def test_bad_rows_are_named(tmp_path: Path) -> None:
         (one.place, one.problem.kind) for one in READ.found(saved(tmp_path, ".jsonl", rows)) if one.problem
     ]
     assert wrong == [
-        ("requests.jsonl:1", "no request of Helicone's"),
+        ("requests.jsonl:1", "not a Helicone request"),
         ("session trip", "not a time"),
         ("request q4", "not an object"),
     ]

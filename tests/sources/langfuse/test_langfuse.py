@@ -175,7 +175,7 @@ def test_a_trace_in_no_session_is_an_episode_and_one_without_a_model_is_not(expo
     assert isinstance(lone.reading, Reading)
     (step,) = lone.reading.episodes[0].steps
     assert answer(step).text == '{"city":"Paris"}'
-    assert [one.aside for one in read if one.aside] == ["no call of a model in it"]
+    assert [one.aside for one in read if one.aside] == ["it has no model call"]
 
 
 def changed(tables: langfuse.Tables, name: str, number: int, **fields: Any) -> langfuse.Tables:
@@ -225,7 +225,7 @@ def test_a_damaged_line_and_a_damaged_file_are_named(tables: langfuse.Tables, tm
 
 def test_a_folder_that_is_no_export_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("{}\n")
-    with pytest.raises(RequestError, match="no export of Langfuse"):
+    with pytest.raises(RequestError, match="not an export of Langfuse"):
         READ.found(tmp_path)
 
 

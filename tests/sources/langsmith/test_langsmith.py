@@ -200,7 +200,7 @@ def test_what_is_around_a_run_is_known_from_the_order(tmp_path: Path) -> None:
 def test_a_trace_in_no_thread_is_an_episode_and_one_without_a_model_is_not(tmp_path: Path) -> None:
     found = READ.found(lines(tmp_path, RUNS))
     assert [one.place for one in found if one.missing == (NO_SESSION,)] == ["trace r8"]
-    assert [one.aside for one in found if one.aside] == ["no call of a model in it"]
+    assert [one.aside for one in found if one.aside] == ["it has no model call"]
 
 
 def test_bad_rows_are_named(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_bad_rows_are_named(tmp_path: Path) -> None:
     ]
     assert wrong == [
         ("runs.jsonl:1", "a row without its id"),
-        ("runs.jsonl:2", "no run of LangSmith's, and no feedback"),
+        ("runs.jsonl:2", "neither a LangSmith run nor feedback"),
         ("trace r8", "not a time"),
     ]
     with pytest.raises(RequestError, match="read from files"):

@@ -230,7 +230,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path) -> None:
     file.write_text('{"a": 1}\nnonsense\n' + json.dumps(row()) + "\n", encoding="utf-8")
     read = READ.found(file)
     assert [(one.place, str(one.problem)) for one in read if one.problem] == [
-        ("a.jsonl:1", "request_id: no row of LiteLLM_SpendLogs"),
+        ("a.jsonl:1", "request_id: not a row of LiteLLM_SpendLogs"),
         ("a.jsonl:2", str(read[1].problem)),
     ]
     assert read[2].reading is not None

@@ -238,9 +238,9 @@ def test_what_is_no_session_of_an_agent_is_left_out_and_counted(
     )
     report, _ = import_files(place, tmp_path / "store", Wish())
     assert report.left == {
-        "its spans are in files, and not in the tracking store": 1,
-        "no call of a model in it": 1,
-        "traces of a judge, and not of the agent": 1,
+        "its spans are in files, not in the tracking store": 1,
+        "it has no model call": 1,
+        "traces of a judge, not of the agent": 1,
     }
     assert report.missing[SPANS_ELSEWHERE] == 1
 
@@ -248,7 +248,7 @@ def test_what_is_no_session_of_an_agent_is_left_out_and_counted(
 def test_an_old_schema_is_refused_with_what_is_known(changed: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match="no table spans") as caught:
         READ.found(changed("DROP TABLE spans"))
-    assert "known are versions" in (caught.value.hint or "")
+    assert "trajkit reads versions" in (caught.value.hint or "")
     with pytest.raises(DataError, match="the table assessments has no column valid"):
         READ.found(changed("ALTER TABLE assessments DROP COLUMN valid"))
 

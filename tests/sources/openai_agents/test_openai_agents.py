@@ -110,7 +110,7 @@ def test_a_bad_line_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     wrong = [(one.place, one.problem.kind) for one in found if one.problem is not None]
     assert wrong == [
         ("bad.jsonl:1", "neither a trace nor a span"),
-        ("bad.jsonl:2", "no id of a trace"),
+        ("bad.jsonl:2", "not the id of a trace"),
         ("bad.jsonl:3", "not an object"),
     ]
     assert sum(one.reading is not None for one in found) == 2

@@ -147,7 +147,7 @@ def test_events_of_logs_are_kept(receiver: Receiver) -> None:
 def test_a_port_and_a_folder_have_one_receiver(receiver: Receiver, tmp_path: Path) -> None:
     with pytest.raises(StackError, match="nothing can listen"):
         receive(tmp_path / "other", port=int(receiver.url.rpartition(":")[2]))
-    with pytest.raises(StoreError, match=f"process {os.getpid()} writes to"):
+    with pytest.raises(StoreError, match=f"process {os.getpid()} already writes to"):
         receive(receiver.folder, port=0)
 
 
@@ -157,7 +157,7 @@ def test_a_line_that_was_not_whole_is_taken_off(tmp_path: Path) -> None:
     whole = json.dumps(request(call(1))) + "\n"
     (folder / FILE).write_text(whole + whole[:100])
     report, _ = import_files(folder, tmp_path / "before", Wish())
-    assert report.left == {"a last line that is not whole: it was being written": 1}
+    assert report.left == {"an incomplete last line: it was being written": 1}
     with receive(folder, port=0) as again:
         assert (folder / FILE).read_text() == whole
         assert post(again.url, json.dumps(request(call(2))).encode())[0] == 200
@@ -186,7 +186,7 @@ def test_ctrl_c_ends_it_and_it_says_what_to_do_next(tmp_path: Path) -> None:
     assert talk.splitlines() == [
         "waiting for traces; Ctrl-C ends it",
         "received 2 spans of 1 session",
-        "make a store of them: trajkit import traces --from otel",
+        "make a store from them: trajkit import traces --from otel",
     ]
 
 

@@ -133,7 +133,7 @@ def test_a_lone_trace_a_session_without_a_call_and_scores_of_documents_are_count
         " ON s.id = t.project_session_rowid WHERE s.session_id = 'babyai-004')"
     )
     report, _ = import_files(place, tmp_path / "store", Wish())
-    assert report.left == {"no call of a model in it": 1}
+    assert report.left == {"it has no model call": 1}
     assert report.missing[NO_SESSION] == 1
     assert report.missing[DOCUMENT_SCORES] == 1
 
@@ -198,7 +198,7 @@ def test_a_server_is_asked_for_the_spans_of_later_sessions_alone() -> None:
         found = READ.found(url, Wish(since=datetime(2026, 11, 2, tzinfo=UTC)))
     assert [(one.place, one.aside) for one in found] == [
         ("s1", "before --since"),
-        ("a/s2", "no call of a model in it"),
+        ("a/s2", "it has no model call"),
     ]
     assert [path for path in asked if "/spans" in path] == ["/v1/projects/P1/spans?trace_id=t2&limit=1000"]
 

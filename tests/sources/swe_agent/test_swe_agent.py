@@ -131,7 +131,7 @@ def test_what_makes_no_sense_is_a_problem_of_its_file(tmp_path: Path) -> None:
     wrong = {one.place: one.problem for one in READ.found(tmp_path)}
     assert all(one is not None for one in wrong.values())
     assert "known: mini-swe-agent-1.x" in str(wrong["a.traj.json"])
-    assert str(wrong["d.traj"]).endswith("no trajectory of SWE-agent or mini-swe-agent")
+    assert str(wrong["d.traj"]).endswith("not a trajectory of SWE-agent or mini-swe-agent")
     assert "cut off" in str(wrong["e.traj"])
 
 

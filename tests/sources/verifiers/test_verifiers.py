@@ -150,11 +150,11 @@ def test_a_bad_line_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     wrong = [None if one.problem is None else one.problem.kind for one in READ.found(tmp_path)]
     assert wrong == [
         None,
-        "a metric that is no number",
-        "no result of verifiers",
+        "a metric that is not a number",
+        "not a result of verifiers",
         "a call that is not JSON",
-        "a version that is not known; known: 1",
-        "a parent that is no earlier node",
+        "an unknown version; known: 1",
+        "a parent that is not an earlier node",
         "cut off: the file ends in the middle of it",
     ]
 

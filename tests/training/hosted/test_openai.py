@@ -195,7 +195,7 @@ def test_a_failed_job_says_why_leaves_no_file_and_is_created_anew_only_after_ano
     service.statuses = ["succeeded"]
     service.jobs["ftjob-1"]["looks"] = 0
     assert sft() == 2  # there is no terminal to ask on
-    assert "created anew, and paid for" in capsys.readouterr().err
+    assert "created and paid for again" in capsys.readouterr().err
     assert len(service.jobs) == 1
     assert sft("--yes") == 0
     assert len(service.jobs) == 2
@@ -392,9 +392,9 @@ def test_a_dry_run_needs_no_key_and_sends_nothing(
             (("--n-epochs", "99"), "episodes", "n_epochs='99'"),
             (("--suffix", "x" * 65), "episodes", "suffix="),
             (("--set", "model=x"), "episodes", "model is not an option"),
-            ((), "few", "gives 6 rows, and openai wants at least 10"),
-            (("--max-length", "3"), "episodes", "the answer is cut off"),
-            ((), "two", "which is tuned?"),
+            ((), "few", "gives 6 rows, and openai needs at least 10"),
+            (("--max-length", "3"), "episodes", "answer is cut off"),
+            ((), "two", "none is chosen"),
             (("--train-function", "walk"), "two", "functions: act, plan"),
             (("--val", "episodes"), "episodes", "leak"),
             (

@@ -67,7 +67,7 @@ def test_two_processes_learn_what_one_does_with_twice_the_batch(tmp_path: Path) 
 
 
 def test_several_processes_cannot_halve_their_batches() -> None:
-    with pytest.raises(RequestError, match="auto_batch is for one process"):
+    with pytest.raises(RequestError, match="auto_batch works with one process"):
         check_replicas(LocalRecipe(num_processes=2, auto_batch=True))
 
 
@@ -170,7 +170,7 @@ def test_a_shared_out_model_has_the_same_loss_and_gives_its_weights_whole(base: 
 @pytest.mark.parametrize(
     ("method", "fields", "words"),
     [
-        ("sft", {"num_processes": 1, "fsdp": True}, "one would train"),
+        ("sft", {"num_processes": 1, "fsdp": True}, "there is only one"),
         ("dpo", {"num_processes": 2, "fsdp": True}, "dpo trains in one process"),
         ("rl", {"num_machines": 2}, "rl trains in one process"),
     ],

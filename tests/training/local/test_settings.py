@@ -116,6 +116,10 @@ def test_options_go_before_the_file_and_the_file_before_the_preset(
     assert "learning rate 0.013" in plan  # 0.0005 * (2000 / 32) ** 0.781, the preset's
     assert run(["sft", "local", "--dry-run"]) == 2
     assert "no model is given" in capsys.readouterr().err
+    for name in ("../evil", "a/b", "", ".."):
+        assert run(["sft", "local", "--train", "few", "--model", base, "--name", name, "--yes"]) == 2
+        assert f"{name!r} cannot be the name of a job" in capsys.readouterr().err
+    assert not Path("evil").exists()
 
 
 def test_every_preset_is_a_recipe_with_a_source() -> None:

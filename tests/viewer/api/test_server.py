@@ -96,7 +96,7 @@ def test_only_get_and_head_are_answered(client: Any, method: str) -> None:
     reply = client.send(method, "/api/stores")
     assert reply.status == 405
     assert reply.headers["allow"] == "GET, HEAD"
-    assert reply.json["error"] == "this server only shows: GET and HEAD"
+    assert reply.json["error"] == "this server is read-only: GET and HEAD"
 
 
 def test_head_says_how_long_the_answer_is_and_sends_none(client: Any) -> None:
@@ -161,7 +161,7 @@ def test_there_is_nothing_beside_the_files_of_the_page(client: Any, target: str)
         ("episodes", "where=nonsense+%3E+1", "no column 'nonsense'"),
         ("episodes", "where=1;+drop+table+rows", "1; drop table rows"),
         ("episodes", "where=read_text('/etc/passwd')+is+not+null", "read_text"),
-        ("episodes", "where=seed", "not a yes or no"),
+        ("episodes", "where=seed", "not a boolean"),
         ("episodes", "where=" + "not+" * 2_000 + "seed", "nested more than 100 deep"),
         ("episodes", "where=" + "a" * 10_001, "10,001 characters"),
         ("episodes", "q=" + "a" * 10_001, "10,001 characters"),
@@ -249,7 +249,7 @@ def test_a_store_that_cannot_be_trusted_is_not_shown(ten_store: Path, tmp_path: 
         Shelf([tmp_path / "missing"])
     with pytest.raises(RequestError, match="named twice"):
         Shelf([ten_store, ten_store])
-    with pytest.raises(RequestError, match="nothing to look at"):
+    with pytest.raises(RequestError, match="no store is named"):
         Shelf([])
 
 

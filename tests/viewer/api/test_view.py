@@ -51,7 +51,7 @@ def test_the_command_serves_until_a_signal_and_ends_well(
     os.kill(served.pid, number)
     _, talk = served.communicate(timeout=30)
     assert served.returncode == 0
-    assert talk == "10 episodes; Ctrl-C ends it\nended\n"
+    assert talk == "10 episodes; Ctrl-C stops the server\nended\n"
 
 
 def test_the_command_writes_a_file(

@@ -1,3 +1,3 @@
-"""What a person sees: console lines, notebook pages, and results that show themselves."""
+"""Output for people: console lines, notebook pages, and results that show themselves."""
 
 __all__ = ["console", "notebook", "page", "result"]

@@ -1,6 +1,6 @@
-"""Everything that is printed: results on stdout, notes and progress on stderr.
+"""Print everything: results on stdout, notes and progress on stderr.
 
-Any text may come from outside: every function here spells out characters that could steer a terminal. In a
+Any text may come from outside: every function here escapes characters that could control a terminal. In a
 Python program (the console is not open) notes are log records, and there is no progress and no question.
 """
 
@@ -43,17 +43,17 @@ class Styled(NamedTuple):
 
 
 def styled(text: str, **style: Any) -> Styled:
-    """The text in a style of `click.style`, where stdout is a terminal and NO_COLOR is not set."""
+    """Return the text with a style of `click.style`, used if stdout is a terminal and NO_COLOR is not set."""
     return Styled(text, style)
 
 
 def result(*pieces: str | Styled) -> None:
-    """Print a line of the result on stdout. Line breaks and control characters in it are spelled out."""
+    """Print a line of the result on stdout. Line breaks and control characters in it are escaped."""
     click.echo("".join(map(_shown, pieces)))
 
 
 def preview(*pieces: str | Styled) -> None:
-    """Print a line of the result before the question about it. A Python program finds it in the result."""
+    """Print a line of the result before a question about it; a Python program has it in the result."""
     if _is_open:
         result(*pieces)
 
@@ -64,7 +64,7 @@ def result_text(text: str) -> None:
 
 
 def json_text(value: Any) -> str:
-    """A value as a JSON document; characters that could steer a terminal are escaped."""
+    """Return a value as a JSON document; characters that could control a terminal are escaped."""
     return visible_json(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
@@ -79,7 +79,7 @@ def result_json_line(value: Any) -> None:
 
 
 def result_row(value: Any) -> None:
-    """Print one row of a result as soon as it is there, as a line of JSON; nothing unless rows are JSON."""
+    """Print one row of a result as soon as it is known, as a line of JSON; only if rows are JSON."""
     if _json_rows is not None:
         with contextlib.redirect_stdout(_json_rows):
             result_json_line(value)
@@ -87,10 +87,10 @@ def result_row(value: Any) -> None:
 
 @contextlib.contextmanager
 def rows_as_json(is_on: bool) -> Iterator[None]:
-    """Leave stdout to `result_row`, all else goes to stderr: so runs a command with `--json`.
+    """Leave stdout to `result_row` and print all else on stderr, for a command with `--json`.
 
     Args:
-        is_on: False for a command without `--json`, maybe inside of one that has it: it prints no rows.
+        is_on: False for a command without `--json`, even inside one that has it: it prints no rows.
     """
     global _json_rows
     before, _json_rows = _json_rows, sys.stdout if is_on else None
@@ -111,7 +111,7 @@ def talk(text: str) -> None:
 
 
 def notes(texts: Iterable[str]) -> None:
-    """Talk about what a user should know of a result."""
+    """Warn the user about a result."""
     for text in texts:
         talk(f"note: {text}")
 
@@ -141,30 +141,30 @@ def quiet() -> Iterator[None]:
 def confirm(
     question: str, *, yes: bool, verb: str, refused: str, unasked: str = "there is no terminal to ask on"
 ) -> None:
-    """Ask before something is started; `yes` has answered.
+    """Ask before something is started, unless `yes` is given.
 
     Args:
         question: The question, such as "Train?".
         yes: Whether the answer was given beforehand.
-        verb: What --yes does, such as "trains", for the hint where no question can be asked.
+        verb: What --yes does, such as "trains", for the hint if no question can be asked.
         refused: Printed when the answer was no.
-        unasked: The error where no question can be asked.
+        unasked: The error if no question can be asked.
 
     Raises:
-        RequestError: No question can be asked here, or the notes that it is about are left out.
+        RequestError: No question can be asked, or notes are left out, so that its subject is not shown.
         Exit: The answer was no.
     """
     if yes:
         return
     if not can_ask() or _is_quiet:
-        raise RequestError(unasked, hint=f"--yes {verb}, --dry-run shows the plan alone")
+        raise RequestError(unasked, hint=f"--yes {verb}, --dry-run only shows the plan")
     if not click.confirm(question, err=True):
         talk(refused)
         raise click.exceptions.Exit(1)
 
 
 def choose(question: str, names: Sequence[str]) -> str:
-    """Ask for one of several names; `can_ask` says whether that is possible."""
+    """Ask for one of several names. Only if `can_ask`."""
     chosen: str = click.prompt(question, type=click.Choice(names), err=True)
     return chosen
 
@@ -182,7 +182,7 @@ def is_open() -> bool:
 def error_line(message: str, *, hint: str | None = None) -> None:
     """Print an error on stderr: one line, and a hint on the next when there is one."""
     for name, text in (("error", message), ("hint", hint)):
-        if text:  # further lines are set in: none of them can look like an error or a result of its own
+        if text:  # further lines are indented: none can look like a separate error or result
             indented = visible(text, is_line=False).replace("\n", "\n  ")
             click.echo(f"{name}: {indented}", err=True)
 
@@ -202,19 +202,19 @@ def _shown(piece: str | Styled) -> str:
 
 
 class Cell(NamedTuple):
-    """A column of a table: its heading and whether it is set to the right (numbers)."""
+    """A column of a table: its heading, and whether it is right-aligned (numbers)."""
 
     heading: str
     is_number: bool = False
 
 
 def line(*pieces: str | Styled) -> str:
-    """A line of a result without styles: control characters and line breaks in it are spelled out."""
+    """Return a line of a result without styles, with control characters and line breaks escaped."""
     return "".join(visible(piece if isinstance(piece, str) else piece.text) for piece in pieces)
 
 
 def table_text(columns: Sequence[Cell], rows: Iterable[Sequence[str]]) -> str:
-    """A plain table: aligned, no borders but a rule under the headings; never cut to the terminal."""
+    """Return a plain table: aligned, only a rule under the headings; never cut to the terminal."""
     cells = [[visible(text) for text in row] for row in ([cell.heading for cell in columns], *rows)]
     widths = [max(width_of(row[i]) for row in cells) for i in range(len(columns))]
     lines = []
@@ -232,19 +232,19 @@ def table_text(columns: Sequence[Cell], rows: Iterable[Sequence[str]]) -> str:
 
 
 def width_of(text: str) -> int:
-    """Columns that a text takes on a terminal."""
+    """Return the number of columns that a text takes on a terminal."""
     from rich.cells import cell_len
 
     return cell_len(text)
 
 
 def count(number: int) -> str:
-    """A number with separators: 12,345."""
+    """Write a number with separators: 12,345."""
     return f"{number:,}"
 
 
 def size(n_bytes: int) -> str:
-    """A size in bytes, kB, MB or GB (powers of 1000)."""
+    """Write a size in bytes, kB, MB or GB (powers of 1000)."""
     value = float(n_bytes)
     for unit in ("B", "kB", "MB"):
         if value < 1000:
@@ -257,7 +257,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
 
 
 def duration(least_s: float, most_s: float | None = None) -> str:
-    """A time such as `3.2 s`, or a range of times such as `2 to 5 min`, with two digits."""
+    """Write a time such as `3.2 s`, or a range such as `2 to 5 min`, with two digits."""
     most_s = least_s if most_s is None else most_s
     unit = next((name for name in reversed(_UNITS) if most_s >= 1.5 * _UNITS[name]), "ms")
     least, most = (f"{float(f'{each / _UNITS[unit]:.2g}'):,g}" for each in (least_s, most_s))
@@ -275,7 +275,7 @@ def is_terminal() -> bool:
 
 
 class Meter:
-    """A progress line on stderr that is gone afterwards; where stderr is no terminal, a line now and then."""
+    """A progress line on stderr, erased at the end; if stderr is not a terminal, a line now and then."""
 
     def __init__(self) -> None:
         self._first: tuple[int | None, int, float] | None = None
@@ -316,14 +316,14 @@ class Meter:
             self._progress.stop()
 
     def say(self, text: str) -> None:
-        """Say something that stays, above the line."""
+        """Print a lasting line above the progress line."""
         if self._progress is None:
             talk(text)
         else:
             self._progress.console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
     def show(self, what: str, n_done: int, n_total: int | None) -> None:
-        """Say what is being done, how much of it is done, and of how much (None when unknown)."""
+        """Show what is being done, how much of it is done, and the total (None when unknown)."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=visible(what), completed=n_done, total=n_total)
             return

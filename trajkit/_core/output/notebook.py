@@ -1,7 +1,7 @@
-"""Pieces of HTML for a notebook, whose background may be light or dark.
+"""Make pieces of HTML for a notebook, whose background may be light or dark.
 
-Colours follow the notebook's own ink, and everything is readable where a viewer drops the style. All text is
-escaped, and its direction ends where it ends.
+Colours follow the notebook's text colour, and everything is readable if a viewer drops the style. All text is
+escaped, and no mark in it changes the direction of later text.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ unicode-bidi:isolate}
 """
 
 _LONGEST = 4_000
-"""Characters of a text that are shown; a notebook keeps all that it shows."""
+"""Shown characters of a text; a notebook stores all that it shows."""
 _LONGEST_NAME = 200
-"""The same of a name, an action, or a cell of a table."""
+"""The same for a name, an action, or a cell of a table."""
 
 
 def framed(parts: Iterable[str]) -> str:
@@ -44,7 +44,7 @@ def framed(parts: Iterable[str]) -> str:
 
 
 def title(text: str, more: str = "") -> str:
-    """What this is, and a word on it."""
+    """A title, and a short remark."""
     soft = f' <span class="soft">{name(more)}</span>' if more else ""
     return f'<p><span class="title">{name(text)}</span>{soft}</p>'
 
@@ -55,17 +55,17 @@ def line(text: str) -> str:
 
 
 def facts(texts: Iterable[str]) -> str:
-    """A line of several things."""
+    """A line of several texts."""
     return f'<p class="soft">{"  ·  ".join(name(text) for text in texts)}</p>'
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, n_text: int = 1) -> str:
-    """A table that scrolls where it is too wide.
+    """A table that scrolls if it is too wide.
 
     Args:
         headings: One for each column.
         rows: Texts.
-        n_text: How many columns are text; the others are numbers, and set to the right.
+        n_text: Number of text columns; the others are numbers, and right-aligned.
     """
     head = _cells("th", headings, n_text)
     body = "".join(f"<tr>{_cells('td', row, n_text)}</tr>" for row in rows)
@@ -80,7 +80,7 @@ def _cells(tag: str, texts: Sequence[str], n_text: int) -> str:
 
 
 def folded(summary: str, inner: str) -> str:
-    """Something that is opened with a click.
+    """A part that a click opens.
 
     Args:
         summary: Text.
@@ -90,7 +90,7 @@ def folded(summary: str, inner: str) -> str:
 
 
 def block(text: str) -> str:
-    """A text as it is, with its line breaks; the end of a very long one is left out and counted."""
+    """A text with its line breaks; the end of a very long one is left out, and its length is given."""
     shown = text[:_LONGEST]
     rest = len(text) - len(shown)
     more = f'<p class="soft">… {rest:,} characters more</p>' if rest else ""
@@ -98,10 +98,10 @@ def block(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """A short text as HTML; what is not short is cut."""
+    """A short text as HTML; a long one is cut."""
     return safe(text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…")
 
 
 def safe(text: str) -> str:
-    """Text as HTML that is nothing but text: no tag, no control code, no mark that turns what follows."""
+    """Text as HTML that is only text: no tag, no control code, no mark that reverses later text."""
     return escape("".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text))

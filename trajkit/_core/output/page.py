@@ -1,4 +1,4 @@
-"""Text from elsewhere made fit to be read: no control codes; wrapped and coloured only on a terminal."""
+"""Print text from elsewhere safely: no control codes; wrapped and coloured only on a terminal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _INDENT = 2
-"""Columns by which a text below its name is set in."""
+"""Columns by which a text below its name is indented."""
 
 
 class Page:
-    """Writes headings and texts; on a terminal in colour and wrapped at its width, else plain.
+    """Writes headings and texts: on a terminal coloured and wrapped at its width, else plain.
 
     Args:
         file: Where it writes.
@@ -41,18 +41,18 @@ class Page:
 
     @property
     def n_lines_of_screen(self) -> int | None:
-        """How many lines are seen at once; None where this is no terminal."""
+        """Number of lines that are visible at once; None if this is not a terminal."""
         return self._console.height if self._console.is_terminal else None
 
     def heading(self, text: str) -> None:
-        """A line that starts something, with an empty one before it unless it is the first."""
+        """Write a heading, with an empty line before it unless it is the first."""
         if self._has_text:
             click.echo(file=self._file)
             self.n_lines += 1
         self._put(visible(text), "bold")
 
     def field(self, name: str, text: str, *, style: str = "") -> None:
-        """A name with its text; a text of several lines goes below it, set in."""
+        """Write a name with its text; a text of several lines goes below it, indented."""
         text, name = visible(text, is_line=False), visible(name)
         fits = not self._console.is_terminal or console.width_of(f"{name}: {text}") <= self._console.width
         if "\n" not in text and fits:
@@ -63,18 +63,18 @@ class Page:
 
     def _put(self, text: str, style: str, *, indent: int = 0) -> None:
         self._has_text = True
-        if not self._console.is_terminal:  # as it is: what comes next may look for a line
+        if not self._console.is_terminal:  # unchanged: the next program may search for a line
             margin = " " * indent
             click.echo("\n".join(f"{margin}{line}" for line in text.split("\n")), file=self._file)
             return
         for line in text.split("\n"):
             printed = self._wrapped(line, style, indent)
             self.n_lines += printed.count("\n")
-            # click writes it, so that a reader that goes away (`| head`) ends the command like any other
+            # click writes it, so that a closed pipe (`| head`) ends the command as everywhere
             click.echo(printed, file=self._file, nl=False, color=True)
 
     def _wrapped(self, line: str, style: str, indent: int) -> str:
-        """A line at the width of the terminal; what is wrapped stays behind its own margin."""
+        """Write a line at the width of the terminal; wrapped parts keep its indent."""
         from rich.padding import Padding
         from rich.text import Text
 

@@ -21,11 +21,11 @@ class Result:
 
     @property
     def failure(self) -> TrajkitError | None:
-        """The error with which the command line ends after it printed the result; None for none."""
+        """The error with which the command line ends after it printed the result; None for success."""
         return None
 
     def to_json(self) -> Any:
-        """The result as values that JSON has; of a model or a dataclass all its fields."""
+        """Return the result as JSON values; for a model or a dataclass, all its fields."""
         from pydantic_core import to_jsonable_python
 
         return to_jsonable_python(self)
@@ -44,7 +44,7 @@ class Result:
 
 
 class Running(Result, Closing):
-    """A result that goes on, such as a server. The command line prints it, as one line of JSON, and waits."""
+    """A running result, such as a server. The command line prints it, as one line of JSON, and waits."""
 
     def print_json(self) -> None:
         """Print the JSON on stdout, as one line."""
@@ -52,4 +52,4 @@ class Running(Result, Closing):
 
     @abc.abstractmethod
     def wait(self) -> None:
-        """Go on until the process is told to end."""
+        """Run until the process is told to end."""

@@ -1,3 +1,3 @@
-"""What belongs to a process: its arguments, its memory, closing what it opened."""
+"""Manage a process: its arguments, its memory, signals, and closing what it opened."""
 
 __all__ = ["arguments", "closing", "loop", "memory"]

@@ -1,6 +1,6 @@
-"""What `ps` shows of this process: a password that was typed as part of a URL is taken out of it.
+"""Remove passwords in URLs from the command line that `ps` shows of this process.
 
-The environment and `trajkit.toml` are better places for one: until this has run, others can see it.
+The environment and `trajkit.toml` are better places for them: others can see them until this has run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def hide_passwords() -> None:
     except OSError:
         return
     start, stop = (int(fields[number - 3]) for number in (_ARG_START, _ARG_END))
-    # only where the memory is what the system shows: a process that changed its title is left alone
+    # only if the memory is what the system shows: not in a process that changed its title
     if not found or not start or ctypes.string_at(start, stop - start) != shown:
         return
     for match in found:

@@ -1,4 +1,4 @@
-"""The base of what is closed at the end of a block."""
+"""The base class of objects that are closed at the end of a block."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Self
 
 
 class Closing(abc.ABC):
-    """A context manager whose end is `close`."""
+    """A context manager that calls `close` at its end."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """End it. A second call does nothing."""
+        """Close it. A second call does nothing."""
 
     def __enter__(self) -> Self:
         return self

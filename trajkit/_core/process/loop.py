@@ -1,6 +1,6 @@
 """Wait for work that runs in a loop or a thread of its own, and let Ctrl-C and SIGTERM end it.
 
-Coroutines are run to their end also where an event loop runs already, as in a notebook.
+Coroutines are also run to their end if an event loop runs already, as in a notebook.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Result = TypeVar("Result")
 def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine to its end, in a loop of its own.
 
-    Where a loop runs in this thread, which then waits, the work is done in another thread: no loop can wait
-    inside another. Ctrl-C, or a notebook's stop, cancels the work and is raised when that has ended.
+    If a loop runs in this thread, the work is done in another thread and this one waits: no loop can wait
+    inside another. Ctrl-C, or a notebook's stop, cancels the work and is raised when the work has ended.
     """
     begun = _Begun(work)
     try:
@@ -41,9 +41,9 @@ def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:
 
 @contextlib.contextmanager
 def told_to_end(end: Callable[[], object]) -> Iterator[None]:
-    """Call `end` at the first SIGTERM or Ctrl-C in the block; a second one does what it would without it.
+    """Call `end` at the first SIGTERM or Ctrl-C in the block; a second one has its usual effect.
 
-    Only the main thread hears signals: in another one nothing changes.
+    Only the main thread gets signals: in another one this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -94,10 +94,10 @@ class _Begun(Generic[Result]):
 
 
 def _run_here(begun: _Begun[Result]) -> Result:
-    """`asyncio.run`, where a Ctrl-C is KeyboardInterrupt whenever it comes.
+    """Call `asyncio.run` so that Ctrl-C at any time is KeyboardInterrupt.
 
-    To `asyncio.Runner` itself a first Ctrl-C may come so early that it is counted and forgotten (what comes
-    out is CancelledError), or that it breaks off the making of the loop (RuntimeError when that is closed).
+    In `asyncio.Runner` itself a first Ctrl-C may come so early that it is counted and forgotten (the result
+    is CancelledError), or that it interrupts the making of the loop (RuntimeError when that is closed).
     """
     with _stopped_by_ctrl_c(begun):
         return asyncio.run(begun.run())

@@ -1,1 +1,1 @@
-"""What is installed, configured and reachable here, and what to do about the rest."""
+"""What is installed, configured and reachable here, and how to fix the rest."""

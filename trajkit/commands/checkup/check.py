@@ -1,4 +1,4 @@
-"""A check and what came of it; all of them, and how they are shown."""
+"""A check and its result; all of them, and how they are shown."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from trajkit.schema.base import Count, JsonObject, Name, Text
 
 _SIGNS = {"well": "✓", "note": "·", "broken": "✗"}
 _WORDS = {"well": "ok ", "note": "-- ", "broken": "BAD"}
-"""The same where the output cannot say the signs."""
+"""The same if the output cannot encode the signs."""
 _COLOURS = {"well": "green", "note": "yellow", "broken": "red"}
 _NARROWEST, _UNBOUND = 60, 10**6
-"""Width in columns: the smallest that text is wrapped for, and the width where there is no terminal."""
+"""Width in columns: the smallest that text is wrapped for, and the width without a terminal."""
 _NAMES = 16
-"""Columns that a name is given; a longer one takes what it needs."""
+"""Columns of a name; a longer one takes what it needs."""
 
 
 class Standing(StrEnum):
-    """How something is."""
+    """The state of something."""
 
     WELL = "well"
-    """It works, as far as was looked."""
+    """It works, as far as it was checked."""
     NOTE = "note"
-    """It is not there or not finished, and nothing that is configured needs it."""
+    """It is missing or not finished, and nothing that is configured needs it."""
     BROKEN = "broken"
-    """It is there or configured, and does not work."""
+    """It exists or is configured, and does not work."""
 
 
 class Check(Model):
-    """One thing that was looked at."""
+    """One thing that was checked."""
 
     name: Name
     """What it is."""
     standing: Standing
-    """How it is."""
+    """Its state."""
     text: Text
     """What was found; holds no secret."""
     todo: Text | None = None
-    """What to do about it: a command, or a sentence. None where nothing is to be done."""
+    """What to do about it: a command, or a sentence. None if nothing is to be done."""
     facts: JsonObject = {}
     """The same as values, for programs."""
 
@@ -67,9 +67,9 @@ class Checkup(Model, Result):
     trajkit_version: Name
     """This trajkit."""
     folder: Name
-    """The working folder that was looked at."""
+    """The working folder that was checked."""
     online: bool
-    """Whether addresses outside of the configuration were asked."""
+    """Whether addresses outside of the configuration were called."""
     sections: tuple[Section, ...]
     """Every check."""
     n_broken: Count
@@ -155,7 +155,7 @@ def note(name: str, text: str, todo: str | None = None, **facts: object) -> Chec
 
 
 def broken(name: str, text: str, todo: str | None = None, **facts: object) -> Check:
-    """Something that is there or configured, and does not work."""
+    """Something that exists or is configured, and does not work."""
     return _check(name, Standing.BROKEN, text, todo, facts)
 
 

@@ -1,4 +1,4 @@
-"""The stores of the folder, its fine-tuning jobs and its runs of recipes: what is not whole, or not ended."""
+"""The stores of the folder, its fine-tuning jobs and its runs of recipes: what is incomplete or not ended."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _LEFT_OVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp")
 
 
 def stores() -> Iterator[Check]:
-    """Every store in the folder of stores, the last one that was written, and what is half-written."""
+    """Every store in the folder of stores, the last one written, and what is half-written."""
     try:
         folder = Path(project().stores)
-    except ConfigError:  # what is wrong with the file is told as a setting
+    except ConfigError:  # what is wrong with the file is reported as a setting
         folder = Path(Project().stores)
     yield from _all_in(folder)
     last = remembered("last_store")
@@ -40,7 +40,7 @@ def stores() -> Iterator[Check]:
         yield from _left_over(each)
     for goal in left_unsent():
         said = f"{goal} was being sent when the command was killed"
-        yield note("left over", said, "the same command again puts it right", path=goal)
+        yield note("left over", said, "run the same command again to fix it", path=goal)
 
 
 def _all_in(folder: Path) -> Iterator[Check]:
@@ -65,14 +65,14 @@ def _all_in(folder: Path) -> Iterator[Check]:
         said = f"{whole:,} in {folder}, {n_bytes / 1e6:,.1f} MB, every part there"
         yield well("stores", said, n_stores=whole, n_bytes=n_bytes)
     elif not found:
-        yield note("stores", f"none in {folder}", "trajkit info sample:babyai shows one that comes along")
+        yield note("stores", f"none in {folder}", "trajkit info sample:babyai shows an included one")
 
 
 def _left_over(folder: Path) -> Iterator[Check]:
-    """What a command that was killed had not finished; what a live one writes is left out."""
+    """What a killed command did not finish; what a running one writes is left out."""
     from trajkit.stack.process import birth_of
 
-    if sys.platform == "win32" or not folder.is_dir():  # there a process cannot be asked for by its id alone
+    if sys.platform == "win32" or not folder.is_dir():  # there a process cannot be found by its id alone
         return
     for path in sorted(folder.glob(".*.tmp")):
         name = _LEFT_OVER.fullmatch(path.name)
@@ -82,7 +82,7 @@ def _left_over(folder: Path) -> Iterator[Check]:
 
 
 def jobs() -> Iterator[Check]:
-    """The jobs in `runs`, as their records have them: no service is asked."""
+    """The jobs in `runs`, by their records: no service is called."""
     from trajkit.training.runs import JOB_FILE, Runs
 
     runs, n_done = Runs(_RUNS), 0
@@ -97,7 +97,7 @@ def jobs() -> Iterator[Check]:
 
 
 def _job(runs: Runs, name: str) -> Check | None:
-    """What is wrong with a job; None where it ended well."""
+    """What is wrong with a job; None if it ended well."""
     from trajkit.training.job import JobStatus
 
     title, again = f"job {name}", f"trajkit jobs resume {shlex.quote(name)}"
@@ -111,7 +111,7 @@ def _job(runs: Runs, name: str) -> Check | None:
         return note(title, "its rows are written, and nothing was started", again)
     if job.status == JobStatus.RUNNING and not job.is_here:
         return note(
-            title, f"ran at {job.target} when it was last asked", f"trajkit jobs show {shlex.quote(name)}"
+            title, f"ran at {job.target} when it was last checked", f"trajkit jobs show {shlex.quote(name)}"
         )
     if job.status == JobStatus.RUNNING and job.process is not None:
         if job.process.is_running:
@@ -121,7 +121,7 @@ def _job(runs: Runs, name: str) -> Check | None:
 
 
 def recipe_runs() -> Iterator[Check]:
-    """The folders that `trajkit run -o` left here, or in `runs`."""
+    """The folders that `trajkit run -o` wrote here, or in `runs`."""
     from trajkit.commands.recipe.folder import FACTS_FILE, RunFolder
 
     for pattern in (f"*/{FACTS_FILE}", f"{_RUNS}/*/{FACTS_FILE}"):
@@ -150,12 +150,12 @@ def _recipe_run(folder: RunFolder) -> Check:
 
 def _how(record: StepRecord | None) -> str:
     if record is None:
-        return "was not begun"
+        return "was not started"
     if record.status == "running":
-        return "was begun, and no end was seen"
+        return "was started, and has not ended"
     return f"{record.status}: {_short(record.error)}" if record.error else f"{record.status}"
 
 
 def _short(text: str | None) -> str:
-    line = " ".join((text or "it does not say why").split())
+    line = " ".join((text or "no reason is known").split())
     return line if len(line) <= _MOST_SAID else f"{line[: _MOST_SAID - 1]}…"

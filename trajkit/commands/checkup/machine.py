@@ -15,7 +15,7 @@ from trajkit.commands.checkup.check import Check, broken, note, well
 
 _MEMINFO = Path("/proc/meminfo")
 _GROUP = Path("/sys/fs/cgroup")
-"""What a container may use, where there is one."""
+"""What a container may use, if there is one."""
 _AMD = Path("/dev/kfd")
 _LITTLE_DISK_BYTES = 2_000_000_000
 _LITTLE_MEMORY_BYTES = 2_000_000_000
@@ -60,12 +60,12 @@ def _memory() -> Check:
     said = f"{_gigabytes(total)}" + (f", {_gigabytes(available)} free" if available is not None else "")
     facts = {"n_bytes": total, "n_available_bytes": available}
     if total < _LITTLE_MEMORY_BYTES:
-        return note("memory", f"{said}: large exports and trainings want more", None, **facts)
+        return note("memory", f"{said}: large exports and training runs need more", None, **facts)
     return well("memory", said, **facts)
 
 
 def memory_bytes() -> tuple[int | None, int | None]:
-    """All of it and what is free of it, in bytes, of the container where that has less; None when unknown."""
+    """Total and free memory, in bytes, of the container if that has less; None when unknown."""
     if _MEMINFO.is_file():
         lines = (line.partition(":") for line in _MEMINFO.read_text(encoding="ascii").splitlines())
         found = {name: int(rest.split()[0]) * 1024 for name, _, rest in lines}
@@ -99,11 +99,11 @@ def _gpu() -> Iterator[Check]:
     if (program := shutil.which("nvidia-smi")) is not None:
         yield from _nvidia(program)
     elif platform.system() == "Darwin" and platform.machine() == "arm64":
-        yield well("GPU", "Apple's, which torch knows as mps", kind="mps")
+        yield well("GPU", "Apple's, which torch calls mps", kind="mps")
     elif _AMD.exists():
         yield well("GPU", "AMD's; torch must be one for ROCm", kind="rocm")
     else:
-        yield well("GPU", "none: models answer and train on the processor", kind=None)
+        yield well("GPU", "none: models run and train on the CPU", kind=None)
 
 
 def _nvidia(program: str) -> Iterator[Check]:
@@ -125,7 +125,7 @@ def _nvidia(program: str) -> Iterator[Check]:
 
 
 def _torch() -> Check:
-    """Whether torch sees the GPU, asked in a process of its own: it takes seconds and much memory."""
+    """Whether torch sees the GPU, checked in its own process: it takes seconds and much memory."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _CUDA], capture_output=True, text=True, timeout=_LOADING_S, check=False
@@ -138,7 +138,7 @@ def _torch() -> Check:
     version, cuda, sees = done.stdout.split()[-3:]
     if cuda == "None":
         todo = "install torch with CUDA: https://pytorch.org/get-started/locally"
-        return note("torch", f"{version} was built without CUDA and uses the processor", todo)
+        return note("torch", f"{version} was built without CUDA and uses the CPU", todo)
     if sees != "True":
         return broken("torch", f"{version} for CUDA {cuda} sees no GPU", "its CUDA must fit the driver")
     return well("torch", f"{version} sees it, with CUDA {cuda}", version=version, cuda=cuda)

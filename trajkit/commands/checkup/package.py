@@ -23,10 +23,10 @@ PURPOSES = {
     "stack": "`trajkit up`",
     "babyai": "BabyAI",
     "textworld": "TextWorldExpress",
-    "openai": "OpenAI and what speaks its API",
+    "openai": "OpenAI and services with its API",
     "gymnasium": "Gymnasium's environments",
     "dedupe": "near-duplicates",
-    "local": "models of this machine: tuning, answering",
+    "local": "local models: tuning, answering",
     "cuda": "models in 4 or 8 bits",
     "serve": "`trajkit serve`",
     "tensorboard": "curves in TensorBoard",
@@ -46,13 +46,13 @@ PURPOSES = {
     "azure": "stores at az://",
     "pii": "names of people in `trajkit redact`",
 }
-"""What an extra is for. One that is not here is told by its name."""
+"""What an extra is for. One that is not here is shown by its name."""
 _UNIONS = frozenset({"all", "dev"})
 """Extras that are other extras together, or for working on trajkit itself."""
 
 
 class Need(NamedTuple):
-    """A package that an extra brings."""
+    """A package that an extra installs."""
 
     requirement: Requirement
     """As its metadata has it."""
@@ -68,18 +68,18 @@ class Need(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether what is installed is what is wanted."""
+        """Whether the installed version is what is wanted."""
         return self.version is not None and self.requirement.specifier.contains(
             self.version, prereleases=True
         )
 
 
 def packages() -> Iterator[Check]:
-    """What trajkit is, what it cannot do without, and each of its extras."""
+    """Trajkit itself, the packages that it requires, and each of its extras."""
     installed = Installed()
     version = installed.version(_TRAJKIT)
     if version is None:
-        yield broken(_TRAJKIT, "it runs, and pip knows nothing of it", "pip install -e .")
+        yield broken(_TRAJKIT, "it runs, but pip does not list it", "pip install -e .")
         return
     yield well(_TRAJKIT, f"{version}  {_place()}", version=version)
     yield _core(installed)
@@ -89,7 +89,7 @@ def packages() -> Iterator[Check]:
 
 
 class Installed:
-    """What the metadata of installed packages say, each read once."""
+    """The metadata of installed packages, each read once."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[str | None, tuple[Requirement, ...]]] = {}
@@ -99,11 +99,11 @@ class Installed:
         return self._read(name)[0]
 
     def has(self, extra: str) -> bool:
-        """Whether every package of an extra of ours is there."""
+        """Whether every package of an extra of ours is installed."""
         return all(need.version is not None for need in self.needs(extra))
 
     def needs(self, extra: str = "") -> Iterator[Need]:
-        """What an extra of ours brings, also by naming another one; without one, what the core is."""
+        """What an extra of ours installs, also by naming another one; without one, the core."""
         for requirement in self._asked(_TRAJKIT, frozenset({extra})):
             if extra and _applies(requirement, frozenset({""})):
                 continue  # of the core
@@ -114,7 +114,7 @@ class Installed:
                 yield from self.needs(other)
 
     def below(self, needs: Iterable[Need]) -> Iterator[Need]:
-        """What these packages ask for in their turn, and so on."""
+        """The requirements of these packages, recursively."""
         waiting = [need.requirement for need in needs]
         seen: set[tuple[str, frozenset[str]]] = set()
         while waiting:
@@ -128,7 +128,7 @@ class Installed:
                 yield Need(requirement, wanted.name, self.version(requirement.name))
 
     def _asked(self, name: str, extras: frozenset[str]) -> Iterator[Requirement]:
-        """What an installed package asks for on this machine, with these of its extras."""
+        """The requirements of an installed package on this machine, with these of its extras."""
         return (each for each in self._read(name)[1] if _applies(each, extras))
 
     def _read(self, name: str) -> tuple[str | None, tuple[Requirement, ...]]:
@@ -180,7 +180,7 @@ def _extra(installed: Installed, extra: str, needs: list[Need]) -> Check:
 
 
 def _wrong(installed: Installed, needs: list[Need]) -> Iterator[str]:
-    """Where what is installed is not what is asked for: by trajkit, and by what that brings."""
+    """Installed versions that trajkit, or one of its requirements, does not accept."""
     for need in dict.fromkeys((*needs, *installed.below(needs))):
         if not need.fits:
             is_there = f"is {need.version}" if need.version else "is not installed"

@@ -1,4 +1,4 @@
-"""Programs that are not Python's, each for the one feature that needs it."""
+"""Programs outside of Python, each for the one feature that needs it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_TESTS: dict[str, tuple[str, ...]] = {
     "node": ("nodejs",),
     **dict.fromkeys(("npm", "postgres", "openssl"), ()),
 }
-"""Programs that only the tests of a checkout run, each with those that do as well."""
+"""Programs that only the tests of a checkout run, each with its alternatives."""
 
 
 def programs() -> Iterator[Check]:
@@ -48,7 +48,7 @@ def _java() -> Check:
         return note("java", "none; TextWorldExpress runs in it", _GET_JAVA)
     version = _java_version(found)
     if version is None:
-        said = f"{found} does not tell its version"
+        said = f"{found} does not report its version"
         return broken("java", said, _GET_JAVA) if is_wanted else note("java", said, _GET_JAVA)
     if version < _JAVA:
         said = f"{version} in {found} is too old for TextWorldExpress"
@@ -57,7 +57,7 @@ def _java() -> Check:
 
 
 def _java_version(program: str) -> int | None:
-    """The number by which people know it: `1.8.0_392` is 8; None when it does not tell."""
+    """The common version number: `1.8.0_392` is 8; None when it does not report one."""
     try:
         done = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=_ASKING_S, check=False
@@ -72,7 +72,7 @@ def _java_version(program: str) -> int | None:
 
 def _git() -> Check:
     if (found := shutil.which("git")) is None:
-        return note("git", "none: jobs and runs do not note the commit of your code", "install git")
+        return note("git", "none: jobs and runs do not record the commit of your code", "install git")
     return well("git", found, path=found)
 
 
@@ -81,7 +81,7 @@ def _scanner() -> Check:
 
     for name in PROGRAMS:
         if (found := shutil.which(name)) is not None:
-            return well("scanner", f"{name}, which `trajkit redact` asks too  {found}", path=found)
+            return well("scanner", f"{name}, which `trajkit redact` also runs  {found}", path=found)
     words = " or ".join(PROGRAMS)
     return note("scanner", f"no {words}: `trajkit redact` has no second opinion", f"install {words}")
 
@@ -91,5 +91,5 @@ def _of_tests() -> Check:
     there["postgres"] = there["postgres"] or any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     missing = [name for name, is_there in there.items() if not is_there]
     if missing:
-        return note("tests", f"not there for this checkout's tests: {', '.join(missing)}", "make system")
+        return note("tests", f"missing for this checkout's tests: {', '.join(missing)}", "make system")
     return well("tests", f"{', '.join(there)} for this checkout's tests", programs=list(there))

@@ -1,6 +1,6 @@
 """What answers over the network: databases, the local stack, a gateway elsewhere, the Hugging Face Hub.
 
-Each is asked with little patience, and its address is shown without what is secret in it.
+Each is called with a short time limit, and its address is shown without secrets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CONNECT_S, _ANSWER_S = 3.0, 5.0
 _LONGEST_ANSWER = 65_536
 _MOST_SAID = 200
 _UNREACHABLE = (OSError, ValueError, http.client.HTTPException)
-"""The errors of `_ask` where nothing answers, or the address is not valid."""
+"""The errors of `_ask` if nothing answers, or the address is not valid."""
 _SOURCE, _STACK = "source", "local stack"
 _UP, _AGAIN = "trajkit up", "trajkit down, then trajkit up"
 _HUB = "https://huggingface.co"
@@ -43,7 +43,7 @@ _LOG_IN = "hf auth login, or export HF_TOKEN=…"
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Gives a redirect as an answer: what is asked with a key goes to no other address."""
+    """Returns a redirect as an answer: a request with a key goes to no other address."""
 
     def redirect_request(self, *arguments: Any) -> None:
         return None
@@ -74,7 +74,7 @@ def _shown(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return "an address that is none"
+        return "an invalid address"
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
 
 
@@ -86,7 +86,7 @@ def _why(error: Exception) -> str:
     if isinstance(reason, OSError):
         return reason.strerror or type(reason).__name__
     return (
-        "it is no address" if isinstance(error, ValueError | http.client.InvalidURL) else type(error).__name__
+        "invalid address" if isinstance(error, ValueError | http.client.InvalidURL) else type(error).__name__
     )
 
 
@@ -96,7 +96,7 @@ def _why(error: Exception) -> str:
 def databases() -> dict[str, SecretStr]:
     """The databases that trajkit.toml and the environment name, by `source` or the variable."""
     found = {}
-    with contextlib.suppress(ConfigError):  # what is wrong with the file is told as a setting
+    with contextlib.suppress(ConfigError):  # what is wrong with the file is reported as a setting
         source = project().source
         if source is not None and "://" in source:
             found[_SOURCE] = SecretStr(source)
@@ -129,7 +129,7 @@ def database(name: str, secret_url: SecretStr) -> Check:
     if not missing:
         return well(name, f"{shown} answers and has TensorZero's tables", url=shown)
     if len(missing) == len(required):
-        said = f"{shown} answers and has no table of TensorZero that this user may read"
+        said = f"{shown} answers but has no table of TensorZero that this user may read"
         todo = "the database is the last part of the URL; in an empty one a gateway makes the tables"
         return note(name, said, todo, url=shown)
     todo = "open a gateway of TensorZero 2026.6.0 on it once, and let this user read all of them"
@@ -137,7 +137,7 @@ def database(name: str, secret_url: SecretStr) -> Check:
 
 
 def _reach(host: str, port: int, shown: str) -> None:
-    """Raise quickly where nothing listens; the drivers of databases wait longer."""
+    """Raise quickly if nothing listens; the drivers of databases wait longer."""
     try:
         socket.create_connection((host, port), timeout=_CONNECT_S).close()
     except OSError as error:
@@ -148,7 +148,7 @@ def _reach(host: str, port: int, shown: str) -> None:
 
 
 def local_stack() -> Iterator[Check]:
-    """Its database and its model server, by the file that `trajkit up` left."""
+    """Its database and its model server, by the file that `trajkit up` wrote."""
     from trajkit.stack.state import read_state
 
     try:
@@ -157,21 +157,21 @@ def local_stack() -> Iterator[Check]:
         yield broken(_STACK, error.message, error.hint)
         return
     if state is None:
-        yield note(_STACK, "nothing is up in this folder", _UP)
+        yield note(_STACK, "nothing is running in this folder", _UP)
         return
     yield _clickhouse(state)
     if state.model_server is not None:
         yield _model_server(state.model_server)
     for variable in (DATABASES[0], GATEWAY_VARIABLE):
         if state.clickhouse.is_running and os.environ.get(variable):
-            yield note(_STACK, f"{variable} is set, and is heard instead of it", f"unset {variable}")
+            yield note(_STACK, f"{variable} is set, and is used instead of it", f"unset {variable}")
 
 
 def _clickhouse(state: LocalStack) -> Check:
     from trajkit.stack.local import row_counts
 
     if not state.clickhouse.is_running:
-        said = f"ClickHouse (process {state.clickhouse.pid}) has ended; its data are in {state.data_folder}"
+        said = f"ClickHouse (process {state.clickhouse.pid}) has ended; its data is in {state.data_folder}"
         return broken(_STACK, said, f"{_UP} starts it on the same data, trajkit down forgets it")
     try:
         n_rows = sum(row_counts(state).values())
@@ -197,7 +197,7 @@ def _model_server(server: ModelServer) -> Check:
 
 
 def gateway() -> Check | None:
-    """Whether the gateway that the environment names answers and is well; None where it names none."""
+    """Whether the gateway that the environment names answers and is well; None if it names none."""
     if (url := secret_from_environment(GATEWAY_VARIABLE)) is None:
         return None
     text = url.get_secret_value()
@@ -209,7 +209,7 @@ def gateway() -> Check | None:
     if answer.status == HTTPStatus.OK:
         return well(GATEWAY_VARIABLE, f"{where} answers", url=where)
     if answer.status == HTTPStatus.NOT_FOUND:
-        return broken(GATEWAY_VARIABLE, f"{where} answers, and is no gateway of TensorZero", todo, url=where)
+        return broken(GATEWAY_VARIABLE, f"{where} answers but is not a TensorZero gateway", todo, url=where)
     said = " ".join(hidden(answer.body.decode("utf-8", "replace"), url).split())[:_MOST_SAID]
     return broken(GATEWAY_VARIABLE, f"{where} is not well ({answer.status}): {said}", todo, url=where)
 
@@ -222,7 +222,7 @@ def hub() -> Check:
     try:
         answer = _ask(f"{address}/api/whoami-v2", headers)
     except _UNREACHABLE as error:
-        todo = "look at the network and at HF_ENDPOINT"
+        todo = "check the network and HF_ENDPOINT"
         return broken("Hub", f"nothing answers at {where}: {_why(error)}", todo)
     if answer.status == HTTPStatus.OK:
         who = hidden(answer.body.decode("utf-8", "replace"), token)
@@ -231,15 +231,15 @@ def hub() -> Check:
         said = f"{where} answers; there is no token, so nothing private can be read or pushed"
         return note("Hub", said, _LOG_IN)
     if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return broken("Hub", f"{where} refuses the token: it has expired, or is none", _LOG_IN)
+        return broken("Hub", f"{where} refuses the token: it has expired, or is invalid", _LOG_IN)
     return broken("Hub", f"{where} answers {answer.status}", "try again later")
 
 
 def _known(where: str, who: Any) -> Check:
     if not isinstance(who, dict):
-        return broken("Hub", f"{where} does not answer as the Hub does", "look at HF_ENDPOINT")
+        return broken("Hub", f"{where} does not answer as the Hub does", "check HF_ENDPOINT")
     role = ((who.get("auth") or {}).get("accessToken") or {}).get("role")
-    said = f"{where} knows the token of {who.get('name')}{f', which may {role}' if role else ''}"
+    said = f"{where} accepts the token of {who.get('name')}{f', which may {role}' if role else ''}"
     if role == "read":
         return note("Hub", said, f"`trajkit push` needs a token that may write: {where}/settings/tokens")
     return well("Hub", said, url=where)

@@ -15,7 +15,7 @@ from trajkit.errors import ConfigError, TrajkitError
 from trajkit.formats.validation.target import HOSTED
 
 DATABASES = ("TENSORZERO_CLICKHOUSE_URL", "TENSORZERO_POSTGRES_URL")
-"""The variables that name a database: where both are set, the first is read."""
+"""The variables that name a database: if both are set, the first is read."""
 _VARIABLES = {
     "TENSORZERO_CLICKHOUSE_URL": "the database that is read and played on",
     "TENSORZERO_POSTGRES_URL": "the database that is read",
@@ -28,13 +28,13 @@ _VARIABLES = {
         if service.url_variable is not None
     },
     "OPENAI_API_KEY": "OpenAI, and models behind its API",
-    "OPENAI_BASE_URL": "where OpenAI's API is instead",
+    "OPENAI_BASE_URL": "another address of OpenAI's API",
     "AZURE_OPENAI_ENDPOINT": "OpenAI's API on Azure",
     "FIREWORKS_ACCOUNT_ID": "the account at Fireworks",
     "HF_TOKEN": "the Hugging Face Hub",
-    "HF_ENDPOINT": "where the Hub is instead",
+    "HF_ENDPOINT": "another address of the Hub",
     "HF_HOME": "where models from the Hub are kept",
-    "HF_HUB_OFFLINE": "the Hub is never asked",
+    "HF_HUB_OFFLINE": "the Hub is never called",
     "WANDB_API_KEY": "curves in Weights & Biases",
     "JAVA_HOME": "the Java of TextWorldExpress",
     "CUDA_VISIBLE_DEVICES": "the GPUs that torch sees",
@@ -83,7 +83,7 @@ def settings() -> Iterator[Check]:
 
 
 def _above(path: Path, found: Project) -> Check:
-    """A file further up: only what it reserves holds here."""
+    """A file further up: only what it reserves applies here."""
     unheard = sorted(found.model_fields_set - {"reserved"})
     said = f"{path}: {len(found.reserved)} reserved for evaluation"
     if unheard:
@@ -152,12 +152,12 @@ def _environment() -> Iterator[Check]:
         yield note("environment", "both databases are named; ClickHouse is read", f"unset {DATABASES[1]}")
     for name in sorted(os.environ):
         if name.startswith("TENSORZERO_") and name.endswith("_URL") and name not in _VARIABLES:
-            yield note(name, "is set, and trajkit does not know it", _near(name))
+            yield note(name, "is set, but trajkit does not read it", _near(name))
 
 
 def _variable(name: str, value: str) -> Check:
     if not value:
-        return note(name, "is set and empty, which is like not set", f"unset {name}")
+        return note(name, "is set but empty, which counts as not set", f"unset {name}")
     if value != value.strip() or not value.isprintable():
         todo = f"set it again, without blanks and line breaks: export {name}=…"
         return broken(name, "begins or ends with a blank or holds a control character", todo)
@@ -170,8 +170,8 @@ def _variable(name: str, value: str) -> Check:
 
 
 def source_folder() -> Iterator[Check]:
-    """The store or archive that trajkit.toml has exports read, where it names no database."""
-    with contextlib.suppress(ConfigError):  # told above
+    """The store or archive that trajkit.toml has exports read, if it names no database."""
+    with contextlib.suppress(ConfigError):  # reported above
         source = project().source
         if source is not None and "://" not in source:
             yield _source(source)

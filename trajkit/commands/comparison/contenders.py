@@ -22,9 +22,9 @@ class Contender(NamedTuple):
     """One of those that are compared, as it was typed."""
 
     name: str
-    """What it is called in the result: a variant of the function, or any name of a model."""
+    """Its name in the result: a variant of the function, or any name of a model."""
     model: str | None
-    """The model that plays; None for what the configuration says of the variant."""
+    """The model that plays; None for that of the variant in the configuration."""
 
 
 def typed(texts: Sequence[str], model: str | None = None) -> tuple[Contender, ...]:
@@ -35,7 +35,7 @@ def typed(texts: Sequence[str], model: str | None = None) -> tuple[Contender, ..
         model: The model of those that name none.
 
     Raises:
-        RequestError: There is none, one is empty, or a name is there twice.
+        RequestError: There is none, one is empty, or a name is given twice.
     """
     found: dict[str, Contender] = {}
     for piece in (piece.strip() for text in texts for piece in text.split(",")):
@@ -61,7 +61,7 @@ def lineage_in(runs_folder: Path) -> Lineage:
 
 
 def seen_by(known: Lineage, variant: str, model: TunedModel) -> Iterator[Seen]:
-    """What a model met when it was trained, and what those met that it was trained from."""
+    """What a model saw in training, and what the models that it was trained from saw."""
     for each in (model, *known.of_model(model).ancestors):
         yield from _seen(variant, each)
 
@@ -96,7 +96,7 @@ def _seen(variant: str, model: TunedModel) -> Iterator[Seen]:
 
 
 def seen_by_sample(variant: str, name: str | None) -> Iterator[Seen]:
-    """The worlds that a model that comes with trajkit learned, as the file beside its weights has them."""
+    """The worlds that a model that comes with trajkit learned, as listed in the file beside its weights."""
     from trajkit._core.samples import SAMPLE_PREFIX, model_path
     from trajkit.evaluation.exposure import Seen
 
@@ -115,15 +115,15 @@ class Behind(NamedTuple):
     """The models behind what is compared."""
 
     models: Mapping[str, str]
-    """What the model of a variant is called, where that is known."""
+    """The name of the model of each variant, if known."""
     seen: tuple[Seen, ...]
     """What they were trained and chosen on."""
     other_prompts: tuple[str, ...] = ()
-    """Which of them are given other prompts than they learned."""
+    """Which of them get other prompts than they learned."""
 
 
 def models_behind(session: Session, known: Lineage) -> Behind:
-    """The models that a gateway's variants ask, by the configuration that describes them.
+    """The models that a gateway's variants call, by the configuration that describes them.
 
     Args:
         session: A rollout through a gateway.
@@ -149,12 +149,12 @@ def models_behind(session: Session, known: Lineage) -> Behind:
 
 
 def tuned_by_name(known: Lineage, names: Sequence[str]) -> list[TunedModel]:
-    """The tuned models that a configuration calls so."""
+    """The tuned models that have one of these names in a configuration."""
     return [model for model in known.models if not model.all_names.isdisjoint(names)]
 
 
 def registered_as(known: Lineage, name: str) -> list[TunedModel]:
-    """The tuned models that clients of a proxy call so."""
+    """The tuned models that have this name for clients of a proxy."""
     return [each.model for each in known.registrations if each.function is None and each.variant == name]
 
 
@@ -177,7 +177,7 @@ class NamedModel(NamedTuple):
 
 
 def models_of_variant(config_file: Path, function: str, variant: str) -> tuple[NamedModel, ...]:
-    """The models that a variant asks; those that its candidates ask too.
+    """The models that a variant calls, and those that its candidates call.
 
     Raises:
         ConfigError: The configuration cannot be read.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Cast(NamedTuple):
-    """Who plays, and what is known of their models."""
+    """Who plays, and what is known about their models."""
 
     players: tuple[LocalPlayer, ...]
     behind: Behind
@@ -38,7 +38,7 @@ class _Chosen(NamedTuple):
     contender: Contender
     model: LocalName
     tuned: tuple[TunedModel, ...]
-    """What it was made of; none for a model that was not tuned here."""
+    """Its origin; none for a model that was not tuned here."""
     function: str | None
     """The function whose prompts it learned; None when it learned none, or when it is not known."""
     variants: tuple[str, ...]
@@ -50,7 +50,7 @@ class _Chosen(NamedTuple):
 
     @property
     def has_own_prompts(self) -> bool:
-        """Whether what it learned were the prompts of no function."""
+        """Whether it learned the prompts of no function."""
         return self.is_job and self.function is None and not self.variants
 
     def player(self, **fields: Any) -> LocalPlayer:
@@ -80,18 +80,18 @@ def cast_of(
     Args:
         contenders: As they were typed.
         known: The models that were tuned here.
-        stage: The configuration; None plays trajkit's own prompt. It is None where there is no configuration,
-            and where none was named, no model belongs to one, and the one here does not fit: it is for
-            another environment, or a model learned other prompts.
+        stage: The configuration; None plays trajkit's own prompt. It is None if there is no configuration, or
+            if none was named, no model belongs to one, and the one here does not fit: it is for another
+            environment, or a model learned other prompts.
         env_id: What is played.
-        actions: What may be done there.
+        actions: The valid actions there.
         runs_folder: Where the jobs are.
-        template_variant: Whose prompts a model gets that is no variant of the function itself.
+        template_variant: The variant whose prompts a model gets that is not itself a variant.
         settings: As `--policy-set` has them, for all.
         is_served: Whether a name may also be that of a model at a server.
 
     Raises:
-        RequestError: A model or a variant is not there, or it is not known whose prompts it gets.
+        RequestError: A model or a variant does not exist, or it is not known whose prompts it gets.
         DataError: The folder of jobs is damaged.
     """
     if template_variant is not None:
@@ -123,17 +123,17 @@ def cast_of_models(
     is_here: bool,
     runs_folder: Path,
 ) -> Cast:
-    """Find every model that is to answer logged prompts, or that an agent is to ask.
+    """Find every model that is to answer logged prompts, or that an agent calls.
 
     Args:
         contenders: As they were typed.
         known: The models that were tuned here.
-        agent: The agent with its settings; the models that learned other prompts than its own are told.
-        is_here: Whether the models are of this machine; else they are at a server.
+        agent: The agent with its settings; the models that learned other prompts than its own are reported.
+        is_here: Whether the models are local; else they are at a server.
         runs_folder: Where the jobs are.
 
     Raises:
-        RequestError: A model is not there, or a variant names none.
+        RequestError: A model does not exist, or a variant names none.
         DataError: The folder of jobs is damaged.
     """
     chosen = _models(contenders, known, is_here=is_here, runs_folder=runs_folder)
@@ -141,9 +141,7 @@ def cast_of_models(
     for one in chosen:
         learned = ", ".join(one.agents or one.variants) or "no agent"
         if agent is not None and one.is_job and agent not in one.agents:
-            others.append(
-                f"{one.contender.name} learned the prompts of {learned}, and is given those of {agent}"
-            )
+            others.append(f"{one.contender.name} learned the prompts of {learned}, and gets those of {agent}")
     return Cast(tuple(one.player() for one in chosen), _behind(chosen, known, tuple(others)))
 
 
@@ -263,14 +261,14 @@ def _model_of_variant(variant: str, known: Lineage, stage: Stage | None) -> str:
                 return name
     raise RequestError(
         f"the model {', '.join(map(str, asked))} of the variant {variant!r} is not known on this machine",
-        hint=f"--variants {variant}=MODEL or --model MODEL says which it is; --through gateway asks it there",
+        hint=f"--variants {variant}=MODEL or --model MODEL names it; --through gateway calls it there",
     )
 
 
 def _prompts(
     chosen: Sequence[_Chosen], stage: Stage | None, template_variant: str | None
 ) -> dict[str, str | None]:
-    """Whose prompts each gets: its own as a variant, those that are asked for, those that were learned."""
+    """Whose prompts each gets: its own as a variant, the requested ones, or the learned ones."""
     if stage is None:
         for each in chosen:
             if each.function is not None:
@@ -297,7 +295,7 @@ def _prompts(
 def _other_prompts(
     chosen: Sequence[_Chosen], stage: Stage | None, prompts: Mapping[str, str | None]
 ) -> Iterator[str]:
-    """Each model that is given other prompts than those that it learned."""
+    """Each model that gets other prompts than those that it learned."""
     for each in chosen:
         given = prompts[each.contender.name]
         own = [] if stage is None else [variant for variant in each.variants if variant in stage.variants]
@@ -310,16 +308,16 @@ def _other_prompts(
             continue
         if learned and given not in learned:
             whose = "trajkit's own" if given is None else f"those of {given}"
-            yield f"{each.contender.name} learned the prompts of {', '.join(learned)}, and is given {whose}"
+            yield f"{each.contender.name} learned the prompts of {', '.join(learned)}, and gets {whose}"
         elif given is not None and each.has_own_prompts:
-            yield f"{each.contender.name} learned the prompts of no function, and is given those of {given}"
+            yield f"{each.contender.name} learned the prompts of no function, and gets those of {given}"
 
 
 def _only(variants: Sequence[str], name: str, stage: Stage) -> str:
     if len(variants) == 1:
         return variants[0]
     raise RequestError(
-        f"whose prompts does {name} get? The function {stage.function!r} has {len(stage.variants)} variants",
+        f"no prompts chosen for {name}: the function {stage.function!r} has {len(stage.variants)} variants",
         hint=f"--template-variant: {', '.join(stage.variants)}",
     )
 

@@ -1,4 +1,4 @@
-"""Let variants answer the same held-out prompts of a store, and say how they differ."""
+"""Let variants answer the same held-out prompts of a store, and report how they differ."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ _CHARACTERS_PER_TOKEN = 3
 
 @dataclass(frozen=True, repr=False)
 class Replayed(Result):
-    """How variants answered held-out prompts; after a dry run only what it would take."""
+    """Results of variants on held-out prompts; after a dry run only the plan."""
 
     work: Work
-    """What was asked, and how it was scored."""
+    """The requests, and how answers were scored."""
     leaks: tuple[str, ...]
-    """What was not held out, where that was allowed."""
+    """What was not held out, if that was allowed."""
     unsure: tuple[str, ...]
-    """What is unknown of the models behind the variants."""
+    """What is unknown about the models behind the variants."""
     answered: Answered | None = None
     """How it went; None after a dry run."""
     report: Report | None = None
-    """How the variants did, and how they differ; None after a dry run, or where nothing was answered."""
+    """Results of the variants, and their differences; None after a dry run, or if nothing was answered."""
     path: Path | None = None
-    """The evaluation store; None after a dry run, or where nothing was answered."""
+    """The evaluation store; None after a dry run, or if nothing was answered."""
 
     @property
     def exit_code(self) -> int:
-        """5 where a limit stopped it, 1 where answers failed."""
+        """5 if a limit stopped it, 1 if answers failed."""
         if self.answered is None:
             return 0
         return int(bool(self.answered.failures)) if self.answered.reached is None else STOPPED_BY_A_LIMIT
 
     def to_json(self) -> dict[str, Any]:
-        """Every measure of each variant, and the differences; after a dry run what it would take."""
+        """Every measure of each variant, and the differences; after a dry run the plan."""
         work, found, done = self.work, self.report, self.answered
         return {
             "store": None if self.path is None else str(self.path),
@@ -117,7 +117,7 @@ class Replayed(Result):
         return html.framed([html.line(repr(self))]) if self.report is None else self.report._repr_html_()
 
     def _shown(self) -> list[Comparison]:
-        """The differences but that of the prompts, which are the same for all."""
+        """The differences except that of the prompts, which are the same for all."""
         comparisons = () if self.report is None else self.report.comparisons
         return [each for each in comparisons if each.metric != "n_input_tokens"]
 
@@ -132,7 +132,7 @@ class Replayed(Result):
         if done.n_unscored:
             yield f"no score for {plural(done.n_unscored, 'answer')}: the scorer returned None"
         if done.reached is not None:
-            yield f"{done.reached}; the same command with more goes on"
+            yield f"{done.reached}; the same command with a higher limit continues"
         if self.report is not None:
             for note in (*notes(self._shown()), *self.report.notes):
                 yield f"note: {note}"
@@ -160,10 +160,10 @@ def replay(
         contenders: The variants, each with a model.
         steps: Which prompts of an episode.
         by: Columns whose prompts belong together.
-        decodings: How answers are drawn; none for greedy.
+        decodings: How answers are sampled; none for greedy.
         model_url: The server of the models; None for this process.
-        allow_leak: Ask also prompts that a model has learned.
-        options: Options of the command that limit it and say where things are.
+        allow_leak: Also use prompts that a model has learned.
+        options: Other options of the command, such as limits and folders.
 
     Raises:
         RequestError: There is no scorer or no such model, or a model has learned these prompts.
@@ -191,8 +191,8 @@ def replay(
     if overlaps and not allow_leak:
         raise RequestError(
             f"not held out: {'; '.join(map(str, overlaps))}",
-            hint="`trajkit leak TRAIN STORE --drop eval` leaves such episodes out; --allow-leak asks them, "
-            "and the result says so",
+            hint="`trajkit leak TRAIN STORE --drop eval` leaves such episodes out; --allow-leak uses them, "
+            "and the result shows it",
         )
     leaks, unsure = tuple(map(str, overlaps)), tuple(map(str, exposure.unsure))
     goal = goal_of("evaluation", options["output"])
@@ -214,7 +214,7 @@ def replay(
         _confirm(cast, model_url, yes=options["yes"])
     answering = Answering(work, new_run=options["new_run"])
     if answering.n_before:
-        talk(f"{plural(answering.n_before, 'answer')} of an earlier run are kept; --new-run asks again")
+        talk(f"{plural(answering.n_before, 'answer')} of an earlier run are kept; --new-run repeats them")
     with console.Meter() as meter:
         done = answering.run(lambda n, of: meter.show("answering", n, of))
     if not done.n_answered:
@@ -273,7 +273,7 @@ def _caller(options: Mapping[str, Any], *, is_here: bool) -> Caller:
 
 
 def _plan(work: Work, cast: Cast, model_url: str | None, prices: Prices | None) -> None:
-    """Say what will be asked, and of a service what it may cost."""
+    """Print the requests, and for a service what they may cost."""
     ways = ", ".join(str(one) for one in work.decodings)
     names = ", ".join(work.models)
     talk(f"{plural(work.prompts.n_prompts, 'prompt')} of {work.prompts.dataset.store.path}: {names}; {ways}")
@@ -284,7 +284,7 @@ def _plan(work: Work, cast: Cast, model_url: str | None, prices: Prices | None) 
     n_out = work.n_answers * _TOKENS_OF_ANSWER
     cost = "" if prices is None else f", about {prices.cost_usd(n_in, n_out):.2f} USD"
     talk(
-        f"asks {', '.join(one.model for one in cast.players)}: {plural(work.n_answers, 'request')}, about "
+        f"calls {', '.join(one.model for one in cast.players)}: {plural(work.n_answers, 'request')}, about "
         f"{count(n_in)} tokens in and {count(n_out)} out{cost}"
     )
 
@@ -298,7 +298,7 @@ def _confirm(cast: Cast, model_url: str, *, yes: bool) -> None:
     console.confirm(
         "Ask?",
         yes=yes,
-        verb="asks it",
+        verb="calls it",
         refused="no model was called",
-        unasked=f"this asks a model that may cost money: {models}",
+        unasked=f"this calls a model that may cost money: {models}",
     )

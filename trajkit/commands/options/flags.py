@@ -1,4 +1,4 @@
-"""Flags that every command takes: the version, more to read, less to read."""
+"""Flags of every command: --version, --verbose and --quiet."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from trajkit._core.secrets import hidden
 
 
 def everywhere(*, is_hidden: bool = False) -> list[click.Parameter]:
-    """The flags, which act when they are read and reach no function.
+    """Return the flags, which act when parsed and are not passed on.
 
     Args:
-        is_hidden: Whether the help leaves them out.
+        is_hidden: Whether the help omits them.
     """
 
     def verbose(ctx: click.Context, parameter: click.Parameter, is_on: bool) -> None:
@@ -55,7 +55,7 @@ def show_logs() -> None:
 
 
 class _WithoutSecrets(logging.Formatter):
-    """Writes what libraries log, which may be an address with a password or a header with a key."""
+    """Removes secrets from log records, such as an address with a password or a header with a key."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One record, with the traceback that belongs to it."""

@@ -68,7 +68,7 @@ def flattened(*models: type[BaseModel]) -> Callable[[Function], Function]:
 
         @functools.wraps(function)
         def call(*values: Any, **given: Any) -> Any:
-            flat.bind(*values, **given)  # refuses a name that is no parameter
+            flat.bind(*values, **given)  # refuses an unknown name
             return function(*values, **{**defaults, **given})
 
         call.__signature__ = flat  # type: ignore[attr-defined]
@@ -92,7 +92,7 @@ def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 class _Names(dict[str, Any]):
-    """The names of modules; those imported for type checkers alone stand for anything."""
+    """The names of modules; those imported only for type checkers are `Any`."""
 
     def __init__(self, *modules: Mapping[str, Any]) -> None:
         super().__init__({name: value for each in (vars(builtins), *modules) for name, value in each.items()})
@@ -109,7 +109,7 @@ def _default(hint: Any) -> Any:
 
 @functools.cache
 def _texts(group: type) -> dict[str, str]:
-    """The docstrings under the fields of a group and of those that it is made of."""
+    """The docstrings under the fields of a group and of its base groups."""
     (declared,) = ast.parse(textwrap.dedent(inspect.getsource(group))).body
     assert isinstance(declared, ast.ClassDef)
     texts: dict[str, str] = {}
@@ -125,7 +125,7 @@ def _texts(group: type) -> dict[str, str]:
 
 
 def _with_arguments(docstring: str, texts: Mapping[str, str]) -> str:
-    """A docstring whose `Args:` also has these."""
+    """The docstring with these added to its `Args:`."""
     before, raises, after = docstring.partition("\n\nRaises:")
     fill = functools.partial(textwrap.fill, width=106, initial_indent="    ", subsequent_indent="        ")
     lines = [fill(f"{name}: {text}") for name, text in texts.items()]
@@ -133,13 +133,13 @@ def _with_arguments(docstring: str, texts: Mapping[str, str]) -> str:
 
 
 class EngineOptions(TypedDict, total=False):
-    """What runs the shards of a command."""
+    """How to run a command in shards."""
 
     on: Annotated[str | None, Option(metavar="ENGINE")]
-    """Cut the work into shards and run them on local (processes of this machine), ray, ray://HOST:PORT or
-    slurm: the result is the same. Default: this process, or local with --workers."""
+    """Cut the work into shards and run them on local (several processes), ray, ray://HOST:PORT or slurm:
+    the result is the same. Default: this process, or local with --workers."""
     workers: Annotated[int | None, Option(least=1, metavar="N")]
-    """Most shards at a time. Default: one per core, or as many as the cluster has room for."""
+    """Maximum shards at a time. Default: one per core, or as many as the cluster has room for."""
 
 
 def engine_of(
@@ -156,11 +156,11 @@ def engine_of(
         has_shard: Whether the command names one shard.
 
     Raises:
-        RequestError: There is no such engine, or a shard is named as well.
+        RequestError: There is no such engine, or a shard is also named.
     """
     from trajkit.engines.engine import engine_named
 
     engine = engine_named(given["on"], given["workers"], on_progress=on_progress)
     if engine is not None and has_shard:
-        raise RequestError("--shard is one part, and --on runs all of them: leave one out")
+        raise RequestError("--shard runs one shard, and --on all of them: leave one out")
     return engine

@@ -12,7 +12,7 @@ from trajkit.rollouts.options import Options
 from trajkit.stack.vllm_command import VLLM
 
 Whole: TypeAlias = Annotated[int, Option(least=0)]
-"""A whole number from 0 on."""
+"""A whole number, 0 or more."""
 Positive: TypeAlias = Annotated[float | None, Option(least=0, is_open=True)]
 """A number above 0; None for no limit."""
 Price: TypeAlias = Annotated[float | None, Option(least=0)]
@@ -20,25 +20,25 @@ Price: TypeAlias = Annotated[float | None, Option(least=0)]
 
 
 class PlayingOptions(EngineOptions, total=False):
-    """What is played, within which limits, and where it is kept."""
+    """Episodes to play, their limits, and the store to write."""
 
     env_set: Settings | None
     """A setting of the environment. May be repeated."""
     task: Annotated[Tasks, Option(default=())]
     """A task, or a game. May be repeated. Default: all."""
     vllm_command: Annotated[str, Option(default=VLLM, metavar="COMMAND")]
-    """What starts a vLLM, up to `serve`; further options of vLLM may follow."""
+    """Command that starts vLLM, up to `serve`; vLLM options may follow."""
     policy_set: Settings | None
     """A setting of the models or of the agent that plays, such as temperature=1. May be repeated."""
     history: Whole
     """Past steps shown."""
     max_steps: Count | None
-    """Cut an episode off after so many actions."""
+    """Cut an episode off after this many actions."""
     run_seed: Whole
     """Seed of the sampling and of the order of the episodes."""
     concurrency: Annotated[int | None, Option(least=1, most=10_000)]
-    """Most requests in flight at once; fewer while a service asks for it. Default: 16; 64 with models of
-    this process; 128 with vLLM."""
+    """Maximum requests in flight; fewer while a service asks for it. Default: 16; 64 with models in this
+    process; 128 with vLLM."""
     timeout: Annotated[
         float, Option(default=Options.model_fields["timeout_s"].default, least=0, is_open=True)
     ]
@@ -46,13 +46,13 @@ class PlayingOptions(EngineOptions, total=False):
     episode_timeout: Positive
     """Seconds for one episode; it then ends as an error."""
     retries: Whole
-    """How often a request is sent again after a service's failure."""
+    """How often to retry a request after a service failure."""
     max_calls: Count | None
     """Stop after this many model requests."""
     max_cost_usd: Positive
     """Stop before more than this is spent; needs the prices."""
     max_minutes: Positive
-    """Stop after so many minutes."""
+    """Stop after this many minutes."""
     input_price: Price
     """US dollars per million tokens of prompts. Default: that of trajkit.toml."""
     output_price: Price
@@ -66,7 +66,7 @@ class PlayingOptions(EngineOptions, total=False):
     output: Output
     """Store to write."""
     new_run: bool
-    """Play everything anew, also what was done before."""
+    """Play everything again, even finished episodes."""
     dry_run: bool
     """Print what would be played and what it may cost; play nothing."""
     yes: bool

@@ -27,11 +27,11 @@ def given_fields(options: Mapping[str, object], model: type[Model]) -> dict[str,
 
 
 def nested(settings: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What `--set` says, put over what other options gave: `a.b=c` is the field b of a.
+    """Apply `--set` on top of other options: `a.b=c` sets the field b of a.
 
     Args:
         settings: Paths to values.
-        given: Fields that are there already; it is left as it is.
+        given: Fields from other options; not modified.
 
     Raises:
         RequestError: A path leads through something that has no fields.
@@ -44,7 +44,7 @@ def nested(settings: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict
             place = place.setdefault(name, {})
             if not isinstance(place, dict):
                 raise RequestError(
-                    f"--set {path}: {'.'.join(groups[:n_names])} is no group", hint="such as lora.r=8"
+                    f"--set {path}: {'.'.join(groups[:n_names])} is not a group", hint="such as lora.r=8"
                 )
         place[last] = value
     return found
@@ -54,7 +54,7 @@ def checked(kind: type[Checked], fields: Mapping[str, Any], *, hint: str | None 
     """A model of these fields.
 
     Raises:
-        RequestError: There is no such field, or its value cannot be, such as nan.
+        RequestError: There is no such field, or its value is invalid, such as nan.
     """
     from pydantic import ValidationError
 
@@ -68,6 +68,6 @@ def recipe(kind: type[Checked], fields: Mapping[str, Any]) -> Checked:
     """The recipe of these fields.
 
     Raises:
-        RequestError: There is no such field, or its value cannot be.
+        RequestError: There is no such field, or its value is invalid.
     """
     return checked(kind, fields, hint=f"the recipe has {', '.join(kind.model_fields)}")

@@ -1,4 +1,4 @@
-"""Options of the commands that train: of all of them, of those on this machine, of those at a service."""
+"""Options of the commands that train: common ones, local ones, and those of services."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def read_field(typed: str) -> Any:
 
 
 def read_json(typed: str) -> Any:
-    """A setting as JSON where it is JSON, else as it was typed: only the service knows its type."""
+    """A setting as JSON if it is JSON, else as typed: only the service knows its type."""
     try:
         return json.loads(typed)
     except ValueError:
@@ -26,7 +26,7 @@ class StoreOptions(TypedDict, total=False):
     """The steps of a store as training data."""
 
     train: Annotated[StoreLike | None, Option(metavar="STORE")]
-    """Store to learn. Default: the last store that was written here."""
+    """Store to train on. Default: the last store written here."""
     unit: Annotated[Literal["episode", "step"], Option(default="episode")]
     """Make a row of each append-only conversation with all its answers, or of each step."""
 
@@ -35,22 +35,22 @@ class PairOptions(TypedDict, total=False):
     """Pairs as training data."""
 
     train: Annotated[StoreLike | None, Option(metavar="PAIRS")]
-    """Pairs to learn. Default: the last pairs that were written here."""
+    """Pairs to train on. Default: the last pairs written here."""
 
 
 class ValidationOptions(TypedDict, total=False):
-    """The data that a training is measured with."""
+    """Validation data."""
 
     val: Annotated[StoreLike | None, Option(metavar="STORE|PAIRS")]
-    """Data to measure with on the way. Default: the side `val` of the split that the training data is a side
-    of, else a part that is cut off the training data."""
+    """Validation data. Default: the side `val` of the split that the training data belongs to, else a part of
+    the training data."""
     val_fraction: Annotated[float, Option(default=FRACTION, least=0, most=0.5)]
-    """Share of the training data that is cut off to measure with, in whole worlds or groups of pairs; 0 for
+    """Share of the training data to hold out for validation, in whole worlds or groups of pairs; 0 for
     none."""
 
 
 class ModelOptions(TypedDict, total=False):
-    """How a model is trained on this machine, by the names that peft and transformers use."""
+    """How to train a model locally, with the option names of peft and transformers."""
 
     learning_rate: float | None
     """Peak learning rate."""
@@ -61,16 +61,16 @@ class ModelOptions(TypedDict, total=False):
     lora_alpha: float | None
     """The adapter is scaled by alpha / r."""
     lora_dropout: float | None
-    """Share of the adapter's inputs that a step leaves out."""
+    """Dropout rate of the adapter's inputs."""
     seed: int | None
-    """Seed of the first weights and of the order of rows."""
+    """Seed of the initial weights and of the order of rows."""
     set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE", read=read_field)]
     """Any other field of the recipe, such as lora.use_dora=true, lora=null (all weights), optim=sgd,
     gradient_checkpointing=true or early_stopping_patience=3; may be repeated."""
     auto_batch: bool
-    """Where memory runs out, halve the batch, keep the rows of a step, and go on."""
+    """If memory runs out, halve the batch, keep the rows per step, and continue."""
     merge: bool
-    """Write adapter and base as one model too, which needs no peft."""
+    """Also write adapter and base as one model, which needs no peft."""
     report_to: Literal["wandb", "tensorboard"] | None
     """Where to report losses."""
     tokenizer: Annotated[str | None, Option(metavar="DIR|ID")]
@@ -80,38 +80,38 @@ class ModelOptions(TypedDict, total=False):
 
 
 class LocalOptions(ModelOptions, total=False):
-    """A training on rows."""
+    """How to train on rows."""
 
     num_train_epochs: float | None
     """Passes over the rows."""
     max_steps: int | None
-    """Steps of the optimizer, instead of epochs."""
+    """Optimizer steps, instead of epochs."""
     gradient_accumulation_steps: int | None
-    """Batches in a step of the optimizer."""
+    """Batches per optimizer step."""
     max_length: int | None
-    """Most tokens of a row; a longer one is an error."""
+    """Maximum tokens per row; a longer row is an error."""
     config: Annotated[Place | None, Option(metavar="FILE")]
     """Settings in YAML, by axolotl's names. Options that differ from their defaults override them."""
     preset: Annotated[str | None, Option(metavar="NAME")]
-    """Settings that suit a family of models: llama or qwen. A file and options go before them."""
+    """Settings that suit a family of models: llama or qwen. A file and options override them."""
 
 
 class PreferenceOptions(LocalOptions, total=False):
-    """What DPO and KTO have in common."""
+    """Options that DPO and KTO share."""
 
     beta: float | None
-    """The higher it is, the nearer the model stays to the one that it starts from."""
+    """The higher, the closer the model stays to the one it starts from."""
 
 
 class LengthOptions(TypedDict, total=False):
-    """What becomes of long rows."""
+    """How to treat long rows."""
 
     overlong: Annotated[Literal["error", "drop", "trim-history"], Option(default="error")]
     """Refuse rows that are too long, drop them, or trim their history."""
 
 
 class HostedOptions(LengthOptions, total=False):
-    """What does not depend on the service."""
+    """Options of every service."""
 
     model: Annotated[str | None, Option(metavar="NAME")]
     """Model to start from. Default: `model` of trajkit.toml, else the usual one of the profile."""
@@ -121,7 +121,7 @@ class HostedOptions(LengthOptions, total=False):
     set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE", read=read_json)]
     """Anything else that the service takes, by its name there; a.b is the field b of a. May be repeated."""
     max_length: int | None
-    """Most tokens of a row. Default: the model's own limit."""
+    """Maximum tokens per row. Default: the model's own limit."""
     tokenizer: Annotated[str | None, Option(metavar="NAME")]
     """Count tokens with this tokenizer, as in `trajkit validate`."""
     prices: Annotated[Place | None, Option(metavar="FILE")]
@@ -144,10 +144,10 @@ class OpenAIRecipe(TypedDict, total=False):
 
 
 class OpenAIOptions(HostedOptions, OpenAIRecipe, total=False):
-    """A training wherever OpenAI's fine-tuning API is spoken."""
+    """Options at OpenAI, and at services with its fine-tuning API."""
 
     profile: Literal["openai", "azure", "nebius", "bedrock", "other"] | None
-    """The service that speaks the API. Default: the one that the address belongs to."""
+    """The service behind the API. Default: the one that the address belongs to."""
 
 
 class TogetherRecipe(TypedDict, total=False):
@@ -162,7 +162,7 @@ class TogetherRecipe(TypedDict, total=False):
     lora_r: int | None
     """Rank of the adapter. Default: the model's own."""
     random_seed: int | None
-    """Seed of the first weights and of the order of rows. Default: the service's own."""
+    """Seed of the initial weights and of the order of rows. Default: the service's own."""
     suffix: Annotated[str | None, Option(metavar="NAME")]
     """Part of the tuned model's name. Default: the job's name."""
 
@@ -181,7 +181,7 @@ class FireworksRecipe(TypedDict, total=False):
 
 
 class FireworksOptions(HostedOptions, FireworksRecipe, total=False):
-    """A training at Fireworks."""
+    """Options at Fireworks."""
 
     account: Annotated[str | None, Option(metavar="NAME")]
     """Account of the jobs. Default: FIREWORKS_ACCOUNT_ID, else the only account of the key."""
@@ -191,13 +191,13 @@ class JobOptions(TypedDict, total=False):
     """Options of every job."""
 
     name: Annotated[str | None, Option(metavar="NAME")]
-    """Name of the job. Default: made of the model and the data."""
+    """Name of the job. Default: made from the model and the data."""
     runs: Annotated[RunsFolder, Option(default="runs", metavar="FOLDER")]
     """Folder where jobs are kept."""
     dry_run: bool
     """Print the plan and train nothing."""
     yes: bool
-    """Do not ask."""
+    """Skip the confirmation."""
     detach: bool
     """Do not wait for the end: `trajkit jobs wait` does."""
 
@@ -208,4 +208,4 @@ class TrainingOptions(JobOptions, total=False):
     thoughts: Annotated[Literal["keep", "strip", "think-text"], Option(default="keep")]
     """Keep thoughts in the rows, strip them, or write them as text between think tags."""
     allow_leak: bool
-    """Train although training and validation data share what they must not."""
+    """Train even if training and validation data leak."""

@@ -1,4 +1,4 @@
-"""The name of a model of this machine: a job's, a folder, an id, or a sample."""
+"""The name of a local model: a job's, a folder, an id, or a sample."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class LocalName(NamedTuple):
-    """A model of this machine, as it was typed and where it is."""
+    """A local model, as it was typed and where it is."""
 
     called: str
-    """What it is called: the job's name, or what was typed."""
+    """Its name: the job's name, or what was typed."""
     model: str
     """Folder or id of the model or the adapter."""
     base: str | None
-    """What it started from, where the job says so."""
+    """Its base model, if the job names it."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -67,12 +67,12 @@ def wanted_models(
 
     Args:
         models: Jobs, folders, ids or samples.
-        names: What clients call them, in the same order, None for what was typed; or none at all.
-        base: What adapters belong to, where neither the job nor they say so.
+        names: Their names for clients, in the same order, None for what was typed; or none at all.
+        base: Base model of the adapters, if neither the job nor they name it.
         runs_folder: Where jobs are kept.
 
     Raises:
-        RequestError: There is none of a name, or not one name for each.
+        RequestError: There is no model of a name, or not one name for each.
     """
     from trajkit.models.serving.served_models import Wanted
 
@@ -86,12 +86,12 @@ def wanted_models(
 
 
 class FirstModel(NamedTuple):
-    """What a training starts from."""
+    """The initial model of a training run."""
 
     base: str
     """Folder or id of a model with all its weights."""
     adapter: str | None = None
-    """Folder of the adapter of it that the training goes on with; None for a new one, or for none."""
+    """Folder of its adapter that the training continues; None for a new one, or for none."""
 
     def recipe(self, fields: JsonObject) -> JsonObject:
         """The fields of a recipe, with the settings of the adapter.
@@ -104,13 +104,13 @@ class FirstModel(NamedTuple):
         return fields if self.adapter is None else going_on(fields, self.adapter)
 
     def tokenizer(self, wanted: str | None) -> str | None:
-        """The tokenizer that is asked for, else that of the adapter, else None."""
+        """The requested tokenizer, else that of the adapter, else None."""
         has_own = self.adapter is not None and (Path(self.adapter) / "tokenizer_config.json").is_file()
         return wanted or (self.adapter if has_own else None)
 
 
 def first_model(name: str, runs_folder: Path) -> FirstModel:
-    """What a training starts from: of a job the merged model, else its model or adapter; else what was typed.
+    """The initial model: for a job the merged model, else its model or adapter; else what was typed.
 
     Raises:
         RequestError: The job has no model on this machine, or an adapter does not name its base model.
@@ -148,7 +148,7 @@ def model_folder(name: str, runs: Runs, job: TuneJob) -> Path:
 
 
 def job_of(name: str, runs_folder: Path) -> tuple[Runs, TuneJob] | None:
-    """The job of this name, or that this folder is (or is in); None where the name stands for itself."""
+    """The job of this name, or that this folder is (or is in); None if the name stands for itself."""
     from trajkit.training.runs import JOB_FILE, Runs
 
     path = Path(name)
@@ -161,10 +161,10 @@ def job_of(name: str, runs_folder: Path) -> tuple[Runs, TuneJob] | None:
 
 
 def refuse_stranger(name: str, runs_folder: Path) -> None:
-    """Raise where a name can only be a job's, and is none, instead of asking the Hub for it.
+    """Raise if a name can only be a job's, but is not, instead of requesting it from the Hub.
 
     Raises:
-        RequestError: It is none.
+        RequestError: It is not.
     """
     from trajkit._core.samples import SAMPLE_PREFIX
     from trajkit.training.runs import Runs
@@ -173,7 +173,7 @@ def refuse_stranger(name: str, runs_folder: Path) -> None:
         return
     known = ", ".join(job.job_id for job in Runs(runs_folder).all()) or "none"
     raise RequestError(
-        f"no job and no folder {name!r}", hint=f"jobs in {runs_folder}: {known}; an id is such as org/name"
+        f"no job and no folder {name!r}", hint=f"jobs in {runs_folder}: {known}; an id is like org/name"
     )
 
 

@@ -1,4 +1,4 @@
-"""The result of a rollout: how it went, or what it would take; and its plan as text."""
+"""The result of a rollout, or of a dry run; and its plan as text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NUMBERS = ("episodes", "success", "return", "length", "input tokens", "output t
 
 @dataclass(frozen=True, repr=False)
 class Rollout(Result):
-    """How a rollout went; after a dry run only what it would take."""
+    """The results of a rollout; after a dry run only its plan."""
 
     session: Session
     """What was to be played."""
@@ -39,15 +39,15 @@ class Rollout(Result):
     errors: tuple[str, ...] = ()
     """Why episodes ended without a result, each message once."""
     reached: str | None = None
-    """The limit that stopped it; None where all was played."""
+    """The limit that stopped it; None if all was played."""
     rows_checked: Checked | None = None
-    """What a gateway elsewhere lost or has too much; None where that was not asked or cannot be."""
+    """Rows that a gateway elsewhere lost or has too many; None if that was not, or cannot be, checked."""
     use: NamedTuple | None = None
-    """How the vLLM was used; None where none played."""
+    """How the vLLM was used; None if none played."""
     path: Path | None = None
-    """The store; None where none was asked for."""
+    """The store; None if none was requested."""
     notes: tuple[str, ...] = ()
-    """What else a reader must know, such as requests that failed, the spending and the store."""
+    """Further notes, such as requests that failed, the spending and the store."""
 
     @property
     def n_planned(self) -> int:
@@ -61,7 +61,7 @@ class Rollout(Result):
 
     @property
     def _n_spoiled(self) -> int:
-        """Episodes of which the database lacks rows."""
+        """Episodes with rows missing in the database."""
         return 0 if self.rows_checked is None else len(self.rows_checked.missing)
 
     @property
@@ -79,12 +79,12 @@ class Rollout(Result):
 
     @property
     def exit_code(self) -> int:
-        """5 where a limit stopped it, 1 where episodes ended by an error."""
+        """5 if a limit stopped it, 1 if episodes ended in an error."""
         return int(bool(self.errors)) if self.reached is None else STOPPED_BY_A_LIMIT
 
     @property
     def failure(self) -> RolloutError | None:
-        """The error of a run whose rows were lost; None where all are there."""
+        """The error of a run whose rows were lost; None if none were."""
         if not self._n_spoiled or self.reached is not None:
             return None
         return RolloutError(
@@ -93,7 +93,7 @@ class Rollout(Result):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The plan after a dry run; else the number of episodes, the means, and what became of the others.
+        """The plan after a dry run; else the number of episodes, the means, and the outcome of the others.
 
         On the command line `--json` prints a line per episode when it ends instead.
         """
@@ -130,7 +130,7 @@ class Rollout(Result):
 
     @property
     def served(self) -> dict[str, Any]:
-        """How the vLLM was used, as a part of a document; empty where none played."""
+        """How the vLLM was used, as a part of a document; empty if none played."""
         return {} if self.use is None else {"vllm": self.use._asdict()}
 
     def print_text(self) -> None:
@@ -141,7 +141,7 @@ class Rollout(Result):
     def print_json(self) -> None:
         """Print the plan of a dry run; episodes were printed when they ended. Then print the notes.
 
-        Where a vLLM played, the last line says how it was used.
+        If a vLLM played, the last line shows how it was used.
         """
         if self.estimate is not None:
             console.result_json(self.to_json())
@@ -207,7 +207,7 @@ def _mean(mean: Mean | None, digits: int) -> str:
 
 
 def planned(session: Session) -> Rollout:
-    """What a rollout would take, as its result after a dry run."""
+    """The plan of a rollout, as its result after a dry run."""
     estimate = session.estimate()
     n_done = session.plan.n_episodes - estimate.n_episodes
     return Rollout(session, estimate, n_done=n_done, notes=("dry run: nothing was played",))
@@ -227,7 +227,7 @@ def heading(session: Session) -> str:
 
 
 def plan_lines(session: Session, estimate: Estimate) -> Iterator[str]:
-    """What is played, who is asked, and what it may cost."""
+    """What is played, which models are called, and what it may cost."""
     yield heading(session)
     if n_done := session.plan.n_episodes - estimate.n_episodes:
         yield f"done      {count(n_done)} before; {plural(estimate.n_episodes, 'episode')} to play"
@@ -236,9 +236,9 @@ def plan_lines(session: Session, estimate: Estimate) -> Iterator[str]:
         return
     yield f"models    {', '.join(estimate.models)}"
     if estimate.n_calls is None or estimate.n_input_tokens is None or estimate.n_output_tokens is None:
-        yield "calls     nothing bounds them; --max-steps or --max-calls does"
+        yield "calls     unlimited; --max-steps or --max-calls limits them"
     else:
-        retries = "" if session.plan.retries == 0 else ", and those that are sent again"
+        retries = "" if session.plan.retries == 0 else ", and retries"
         yield f"calls     at most {count(estimate.n_calls)}{retries}"
         bound = "at most" if estimate.is_output_bound else "about"
         yield (
@@ -246,6 +246,6 @@ def plan_lines(session: Session, estimate: Estimate) -> Iterator[str]:
             f"{bound} {count(estimate.n_output_tokens)} out"
         )
     if estimate.cost_usd is None:
-        yield "price     unknown; --input-price and --output-price say what tokens cost"
+        yield "price     unknown; --input-price and --output-price set what tokens cost"
     else:
         yield f"price     at most about {estimate.cost_usd:,.2f} USD"

@@ -46,12 +46,12 @@ def confirm(session: Session, *, yes: bool) -> None:
         yes=yes,
         verb="plays it",
         refused="nothing was played",
-        unasked=f"this asks a model that may cost money: {', '.join(estimate.models)}",
+        unasked=f"this calls a model that may cost money: {', '.join(estimate.models)}",
     )
 
 
 def play(run: Run, *, has_rows: bool = False, division: Division | None = None) -> Rollout:
-    """Play what is missing of an opened run, write its store, and say how it went.
+    """Play what is missing of an opened run, write its store, and return the result.
 
     Args:
         run: The run, with its journal open.
@@ -59,7 +59,7 @@ def play(run: Run, *, has_rows: bool = False, division: Division | None = None) 
         division: Play in several processes; None plays in this one.
 
     Raises:
-        TrajkitError: The run cannot go on. Its `result` is what was played so far where rows are printed.
+        TrajkitError: The run cannot continue. Its `result` is what was played so far if rows are printed.
     """
     playing = _Playing(run, has_rows=has_rows, division=division)
     try:
@@ -139,7 +139,7 @@ class _Playing:
         if run.n_left == 0:
             talk(
                 f"all {plural(run.plan.n_episodes, 'episode')} of this run are done "
-                f"(journal at {run.journal.path}); --new-run plays them anew"
+                f"(journal at {run.journal.path}); --new-run plays them again"
             )
             run.play(on_played=self._take)
             return
@@ -245,7 +245,7 @@ class _Playing:
         """What is not in the table."""
         run = self._run
         for kind, messages in self._faults.items():
-            ended = f"{plural(messages.total(), 'episode')} ended by an error, without feedback"
+            ended = f"{plural(messages.total(), 'episode')} ended in an error, without feedback"
             yield f"{ended}: {kind}: {next(iter(messages))}"
         n_passed = run.caller.faults.total() - self._n_errors
         if n_passed > 0:
@@ -279,17 +279,17 @@ class _Playing:
 
 
 def _silence(session: Session) -> str | None:
-    """The note for an agent of the user that called no model in its turns; else None."""
+    """The note for a user's agent that called no model in its turns; else None."""
     from trajkit.rollouts.options import PolicyKind
 
     if session.options.kind != PolicyKind.MODULE:
         return None
     if session.players:
-        return "this agent asked no model through turn.chat: it plays alike whichever model is measured"
+        return "this agent called no model through turn.chat: it plays the same with every model"
     if session.plan.purpose != "train":
         return None
     return (
-        "this agent asked no model through turn.chat or turn.inference: its steps have no prompt and "
+        "this agent called no model through turn.chat or turn.inference: its steps have no prompt and "
         "no answer, so no training file can be made of them (docs/agents.md)"
     )
 
@@ -327,7 +327,7 @@ def _notes_of_store(written: Written) -> Iterator[str]:
 
 
 def prompts_of(session: Session) -> Prompts | None:
-    """Who knows the exact prompts: the database behind the gateway, where its address is known."""
+    """The source of the exact prompts: the database behind the gateway, if its address is known."""
     database = session.venue.clickhouse_url if session.venue else None
     if database is None or session.options.store is None:
         return None
@@ -337,7 +337,7 @@ def prompts_of(session: Session) -> Prompts | None:
 
 
 def _check_rows(run: Run) -> Checked | None:
-    """What the user's own gateway has stored; None where its database is not known, or is the local one."""
+    """What the user's own gateway has stored; None if its database is not known, or is the local one."""
     venue = run.session.venue
     if venue is None or venue.gateway_url is None or venue.clickhouse_url is None or run.journal.n_done == 0:
         return None
@@ -359,7 +359,7 @@ def _notes_of_rows(run: Run, checked: Checked | None) -> Iterator[str]:
     for episode_id in checked.extra:
         yield (
             f"more in the database than was played: episode {episode_id} has an answer that was lost on "
-            "its way, and was asked for again"
+            "its way, and was requested again"
         )
     if not checked.missing:
         yield f"every row of {plural(run.journal.n_done, 'episode')} is in the database"

@@ -1,4 +1,4 @@
-"""What a query may take of a database's server, as options say it."""
+"""Limits of a query on a database's server, from options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)B?", re.IGNORECASE)
 _LEAST_BYTES = 10**7
-"""ClickHouse needs some megabytes for any query: less would be a slip of the unit."""
+"""ClickHouse needs some megabytes for any query: less would be a wrong unit."""
 
 
 def access(
@@ -29,7 +29,7 @@ def access(
     """The options as one value.
 
     Raises:
-        RequestError: The memory is no size, or there is no file of certificates.
+        RequestError: The memory is not a size, or there is no file of certificates.
     """
     from trajkit.sources.access import Access
 
@@ -47,7 +47,7 @@ def n_bytes_of(text: ServerMemory) -> int | None:
     """Read a number of bytes: `2GB`, `500 MB` or plain digits (powers of 1000).
 
     Raises:
-        RequestError: It is none, or too few for any query.
+        RequestError: It is not a size, or too small for any query.
     """
     if not isinstance(text, str):
         return text
@@ -61,7 +61,7 @@ def n_bytes_of(text: ServerMemory) -> int | None:
 
 
 def refuse_server_options(access: Access, *, why: str) -> None:
-    """Raise when one of the options was given where no server is asked.
+    """Raise if one of the options was given and no server is queried.
 
     Raises:
         RequestError: One was.

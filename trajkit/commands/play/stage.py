@@ -1,4 +1,4 @@
-"""The configuration whose prompts models of this machine play, and whether it fits their environment."""
+"""The configuration with the prompts of local models, and whether it fits their environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from trajkit.errors import RequestError
 
 Actions = Callable[[], Sequence[str]]
-"""What may be done in the world that is played first; nothing where any text may be."""
+"""The valid actions in the world that is played first; empty if any text is valid."""
 
 
 class Stage(NamedTuple):
@@ -32,7 +32,7 @@ class Stage(NamedTuple):
         return have_same_prompts(Configuration.read(self.config), self.function, *variants)
 
     def foreign(self, actions: Actions) -> tuple[str, ...]:
-        """The actions that its function is made for, where none of them is one of the environment's."""
+        """The actions that its function is made for, if none of them is one of the environment's."""
         from trajkit.rollouts.prompts.variant import listed_actions
 
         listed = listed_actions(self.config, self.function)
@@ -48,13 +48,13 @@ class Stage(NamedTuple):
         if listed := self.foreign(actions):
             raise RequestError(
                 f"the function {self.function!r} of {self.config} is not for {env_id}: it is about "
-                f"{', '.join(map(repr, listed[:3]))} …, which are no actions there",
+                f"{', '.join(map(repr, listed[:3]))} …, which are not actions there",
                 hint="name another with --config or --function; NAME=MODEL plays without one too",
             )
 
 
 def find_stage(config_file: Path | None, function: str | None) -> Stage | None:
-    """The configuration: as asked, else that of trajkit.toml, else that of the local stack; None for none.
+    """The configuration: as named, else that of trajkit.toml, else that of the local stack; None for none.
 
     Raises:
         ConfigError: It cannot be read.
@@ -71,7 +71,7 @@ def find_stage(config_file: Path | None, function: str | None) -> Stage | None:
         path = stack.config_file
     if path is None:
         if function is not None:
-            raise RequestError(f"where is the function {function!r}?", hint="--config tensorzero.toml")
+            raise RequestError(f"no configuration for {function!r}", hint="--config tensorzero.toml")
         return None
     names = read_config(path)
     chosen = choose_function(Venue(str(path), names), function)
@@ -81,7 +81,7 @@ def find_stage(config_file: Path | None, function: str | None) -> Stage | None:
 def first_actions(
     env_id: str, settings: Mapping[str, str], tasks: Sequence[str], seeds: str
 ) -> Sequence[str]:
-    """What may be done at the beginning of the first world.
+    """The valid actions at the beginning of the first world.
 
     Raises:
         RequestError: There is no such environment, task or seed.

@@ -1,4 +1,4 @@
-"""The vLLM of a command: start it or use one that runs, give it the models, and say how busy it was."""
+"""The vLLM of a command: start it or use a running one, give it the models, and report its load."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _POLL_S = 0.5
 
 
 class Use(NamedTuple):
-    """How a vLLM was used, by its own counters; those that it does not tell are None."""
+    """How a vLLM was used, by its own counters; those that it does not report are None."""
 
     url: str
     """Its address."""
     max_in_flight: int
-    """Most episodes that were in flight, each with one request at a time."""
+    """Maximum episodes that were in flight, each with one request at a time."""
     mean_in_flight: float | None
     """Mean number of requests in flight."""
     prefix_cache_hit_rate: float | None
@@ -46,7 +46,7 @@ class Use(NamedTuple):
 
     def __str__(self) -> str:
         if self.mean_in_flight is None or self.n_generated_tokens is None:
-            return f"vLLM  at most {count(self.max_in_flight)} episodes in flight; it told no metrics"
+            return f"vLLM  at most {count(self.max_in_flight)} episodes in flight; it reported no metrics"
         rate = self.n_generated_tokens / max(self.seconds, 1e-9)
         cache = "unused"
         if self.prefix_cache_hit_rate is not None and self.n_prompt_tokens is not None:
@@ -58,7 +58,7 @@ class Use(NamedTuple):
 
 
 def refuse_vllm_options(options: Options, command: str, on: str | None) -> None:
-    """Refuse options of a vLLM where none is started.
+    """Refuse options of a vLLM if none is started.
 
     Raises:
         RequestError: There is such an option, the address is invalid, or other machines would need a vLLM
@@ -71,25 +71,25 @@ def refuse_vllm_options(options: Options, command: str, on: str | None) -> None:
     if is_vllm and options.model_url is not None:
         Vllm(options.model_url)  # checks the address
     if command != VLLM and not (is_vllm and is_started):
-        why = "--model-url names a vLLM that runs" if is_vllm else "no vLLM plays"
+        why = "--model-url names a running vLLM" if is_vllm else "no vLLM plays"
         raise RequestError(f"--vllm-command is not used: {why}", hint="leave it out")
     if is_vllm and is_started and on not in (None, "local"):
         raise RequestError(
-            f"--on {on} plays on other machines, which do not reach a vLLM that is started here",
+            f"--on {on} plays on other machines, which cannot reach a vLLM that is started here",
             hint="`trajkit serve --engine vllm --host ADDRESS`, then --model-url http://ADDRESS:PORT/v1",
         )
 
 
 @contextlib.contextmanager
 def vllm_of(run: Run, command: str) -> Iterator[None]:
-    """The vLLM of a run, with its models, for a block; nothing where no policy asks one.
+    """The vLLM of a run, with its models, for a block; nothing if no policy uses one.
 
     Args:
         run: The run, with its journal open. Its session gets the address.
-        command: What starts a vLLM.
+        command: The command that starts a vLLM.
 
     Raises:
-        RequestError: A model is not there, or vLLM cannot load it.
+        RequestError: A model does not exist, or vLLM cannot load it.
         MissingExtra: There is no program of that name.
         ServiceError: The vLLM at --model-url cannot be reached, or does not take an adapter.
         StackError: vLLM does not start.
@@ -129,7 +129,7 @@ def start_vllm(
     """Start a vLLM with some models.
 
     Args:
-        command: What starts it.
+        command: The command that starts it.
         wanted: Its models: at most one whole model, and adapters of one base model.
         host: Where it listens; None for this machine alone.
         port: Its port; 0 chooses a free one.
@@ -151,7 +151,7 @@ def start_vllm(
         name=None if served.name == base else served.name,
         adapters={name: _absolute(model) for name, model in served.adapters.items()},
     )
-    # without it vLLM draws by the model's generation_config.json where a request does not say how
+    # without it vLLM samples by the model's generation_config.json if a request does not set how
     arguments += ["--generation-config", "vllm"]
     server = Vllm.start(command, arguments, say=talk, host=host or HOST, port=port, key=key)
     try:
@@ -166,7 +166,7 @@ def _provide(server: Vllm, wanted: Sequence[Wanted]) -> None:
     """Load the adapters that a running server does not have yet.
 
     Raises:
-        RequestError: It does not serve a model that is no adapter.
+        RequestError: It does not serve a model that is not an adapter.
         ServiceError: It cannot be reached, or does not take an adapter.
     """
     served = server.models()

@@ -1,4 +1,4 @@
-"""What `trajkit push` sends, made in a folder, of stores or of a model; and what it shows before it asks."""
+"""What `trajkit push` sends, made in a folder from stores or a model, and what it shows before it asks."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Ready(NamedTuple):
     kind: Kind
     """`dataset` or `model`."""
     record: Record
-    """What the commit says of itself."""
+    """The record of the commit."""
     splits: Mapping[str, Store]
-    """The stores by split; none of a model."""
+    """The stores by split; none for a model."""
     facts: Facts | None = None
-    """What is known of the stores: leaks, replays, secrets; None of a model."""
+    """What is known about the stores: leaks, replays, secrets; None for a model."""
 
 
 class ModelOptions(NamedTuple):
@@ -55,9 +55,9 @@ class Search:
 
     Args:
         patterns: More that must not be published: names to regular expressions.
-        has_gate: Whether another scanner is asked as well, where one is on the PATH.
-        may_find: Whether findings are no error.
-        say: Told what is found.
+        has_gate: Whether another scanner also runs, if one is on the PATH.
+        may_find: Whether findings are not an error.
+        say: Gets what is found.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Search:
         self._may_find = may_find
 
     def refuse(self, n_found: int, opinions: Iterable[Opinion | None]) -> None:
-        """Tell the opinions, and raise where the search or another scanner found something.
+        """Print the opinions, and raise if the search or another scanner found something.
 
         Raises:
             DataError: One did, and findings are an error.
@@ -86,13 +86,13 @@ class Search:
         if n_found:
             raise DataError(
                 f"{n_found:,} {'secret' if n_found == 1 else 'secrets'} or personal data would be published",
-                hint="`trajkit redact STORE -o STORE2` takes them out of texts; a name has to be another one;"
+                hint="`trajkit redact STORE -o STORE2` removes them from texts; a name must be changed;"
                 " --allow-findings publishes them",
             )
         if n_theirs:
             raise DataError(
                 f"{program} finds {n_theirs:,} more that would be published",
-                hint="`trajkit redact --pattern` takes out what you name; --allow-findings publishes them",
+                hint="`trajkit redact --pattern` removes what you name; --allow-findings publishes them",
             )
 
     def refuse_files(self, n_found: int, folder: Path, names: Iterable[str]) -> None:
@@ -118,17 +118,17 @@ def make(
     has_traces: bool,
     on_progress: Progress,
 ) -> Ready:
-    """Make everything that is sent, and tell what is known of it.
+    """Make everything that is sent, and print what is known about it.
 
     Args:
         what: Stores, or a model.
         folder: Where it is made.
-        wish: What the card is to say.
-        search: Looks for secrets, and tells what is known.
+        wish: The content of the card.
+        search: Looks for secrets, and prints what is known.
         runs: The folder where jobs are kept.
         of_model: The options of a model.
         has_traces: Whether session traces are published with stores.
-        on_progress: Told how far it is.
+        on_progress: Gets the progress.
 
     Raises:
         RequestError: An option makes no sense with what is published.
@@ -183,7 +183,7 @@ def _make_dataset(
     search.refuse(facts.n_findings, opinions)
     contents = make_contents(splits, folder, has_traces=has_traces, on_progress=on_progress)
     (folder / CARD).write_text(dataset_card(contents, facts, wish), encoding="utf-8")
-    # names, what the record tells of the store's past, and the card are in no column of a store
+    # names, the store's past in the record, and the card are in no column of a store
     names = [*(file.path for file in contents.record.files), CARD, RECORD]
     scanned = scan_files(folder, names, patterns=search.patterns)
     if scanned.n_found:
@@ -199,9 +199,9 @@ def _make_dataset(
 
 
 def _model(name: str, runs_folder: Path, options: ModelOptions) -> tuple[Path, Origin] | None:
-    """The folder of a job's model or adapter, or of one that is named itself, and what it was made of.
+    """The folder of a job's model or adapter, or of a named one, and its origin.
 
-    None where it is no model, and so a store.
+    None if it is not a model, and so a store.
 
     Raises:
         RequestError: The job has no model on this machine.
@@ -248,16 +248,16 @@ def _measured(path: Path | None) -> Measured | None:
         report = ReportData.model_validate_json(file.read_text(encoding="utf-8"))
     except (OSError, ValidationError) as error:
         raise DataError(
-            f"{file} is no report: {str(error).splitlines()[0]}", hint="trajkit report STORE… -o REPORT"
+            f"{file} is not a report: {str(error).splitlines()[0]}", hint="trajkit report STORE… -o REPORT"
         ) from error
     table = group_table(report)
     return Measured(headings=table.headings, rows=tuple(table.rows), said=said_of(report))
 
 
 def fact_lines(facts: Facts) -> Iterator[str]:
-    """Leaks, replays, and what the search for secrets found; of that never a value."""
+    """Leaks, replays, and what the search for secrets found; never a value."""
     for each in facts.compared:
-        other = "what is reserved" if each.evaluation is None else each.evaluation
+        other = "reserved worlds" if each.evaluation is None else each.evaluation
         yield f"leak: {each.train} and {other}: {'LEAK' if each.leaks else 'none'}"
         yield from (f"  {line}" for line in each.lines if each.leaks)
     for replay in facts.replayed:
@@ -280,7 +280,7 @@ def scanned_lines(report: RedactReport, where: str = "files") -> Iterator[str]:
 
 
 def opinion_line(opinion: Opinion) -> str:
-    """What another scanner says."""
+    """The result of another scanner."""
     rules = ", ".join(f"{rule} {n:,}" for rule, n in sorted(opinion.n_by_rule.items()))
     return f"{opinion.program}: {f'it finds {rules}' if rules else 'nothing found'}"
 
@@ -311,7 +311,7 @@ def plan_lines(plan: PushPlan, licence: str | None, *, is_seen: bool = True) -> 
         is_seen: Whether the dataset on the Hub was read.
     """
     there = "new" if plan.remote is None else f"there, at {plan.remote.commit[:12]}"
-    there = there if is_seen else "the Hub was not asked"
+    there = there if is_seen else "the Hub was not called"
     yield f"{plan.kind}: {plan.repository} ({there})"
     yield f"seen by: {'EVERYBODY' if plan.is_public else 'its owner'}"
     yield f"licence: {licence or 'unknown'}"

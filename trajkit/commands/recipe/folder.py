@@ -1,4 +1,4 @@
-"""The folder that a run of a recipe leaves: the recipe as it ran, and what became of each step."""
+"""The folder of a recipe's run: the recipe as it ran, and the outcome of each step."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ Kind = TypeVar("Kind", bound=Model)
 _DECIDING = ("duckdb", "pyarrow", "tensorzero", "torch", "transformers", "peft", "openai")
 _MODEL_FILE = "config.json"
 _BIG = 64_000_000
-"""Larger files go by their size and time of change: weights take longer to read than most steps to run."""
+"""Larger files are compared by size and time of change: reading weights is slower than most steps."""
 
 
 class StepStatus(StrEnum):
-    """How far a step is."""
+    """State of a step."""
 
     RUNNING = "running"
-    """It was begun, and no end was seen."""
+    """It was started, and has not ended."""
     DONE = "done"
-    """It ended well."""
+    """It succeeded."""
     FAILED = "failed"
-    """It ended badly."""
+    """It failed."""
     STOPPED = "stopped"
-    """A person stopped it."""
+    """The user stopped it."""
 
 
 class StepRecord(Model):
-    """What became of a step, as `steps/NAME.json` keeps it."""
+    """The outcome of a step, as `steps/NAME.json` keeps it."""
 
     name: Name
     """Its name."""
@@ -60,27 +60,27 @@ class StepRecord(Model):
     inputs: dict[str, str] = {}
     """Digests of what it read, by the step, the file or the path."""
     output: Text | None = None
-    """What it left, seen from the run folder; for a job its name. None when nothing."""
+    """Its output, relative to the run folder; for a job its name. None for none."""
     output_digest: str | None = None
     """Digest of that, once it is done."""
     status: StepStatus
-    """How far it is."""
+    """Its state."""
     exit_code: int | None = None
     """The command's, once it ended."""
     error: Text | None = None
     """Why it failed."""
     hint: Text | None = None
-    """The way out."""
+    """How to fix it."""
     versions: dict[str, str] = {}
-    """Of what ran it."""
+    """Versions of what ran it."""
     started_at: UtcTime
-    """When it was begun."""
+    """When it was started."""
     finished_at: UtcTime | None = None
     """When it ended."""
 
 
 class RunFacts(Model):
-    """What a run began with, as `run.json` keeps it."""
+    """The inputs of a run, as `run.json` keeps them."""
 
     recipe: Name
     """Name of the recipe."""
@@ -93,7 +93,7 @@ class RunFacts(Model):
     files: dict[str, Sha256] = {}
     """Digests of the files that were copied, by name."""
     versions: dict[str, str]
-    """Of what ran it."""
+    """Versions of what ran it."""
     code_commit: Text | None
     """Commit of the working folder's repository; None outside of one."""
     created_at: UtcTime
@@ -101,10 +101,10 @@ class RunFacts(Model):
 
 
 class RunFolder:
-    """What is known of a run.
+    """The folder of a run.
 
     Args:
-        path: The folder; it need not be there.
+        path: The folder; it may not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -112,11 +112,11 @@ class RunFolder:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a run was begun here."""
+        """Whether a run was started here."""
         return (self.path / FACTS_FILE).is_file()
 
     def refuse_other(self) -> None:
-        """Raise unless there is nothing yet, or a run.
+        """Raise unless the folder is new or has a run.
 
         Raises:
             RequestError: Something else has this name.
@@ -130,7 +130,7 @@ class RunFolder:
         """Make the folder with the recipe and its files.
 
         Raises:
-            RequestError: A file of the recipe is not there, or something else has the folder's name.
+            RequestError: A file of the recipe is missing, or something else has the folder's name.
         """
         self.refuse_other()
         sources = file_sources(loaded)
@@ -157,7 +157,7 @@ class RunFolder:
             (folder / FACTS_FILE).write_text(facts.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
     def facts(self) -> RunFacts:
-        """What the run began with.
+        """The inputs of the run.
 
         Raises:
             DataError: The file is damaged.
@@ -165,7 +165,7 @@ class RunFolder:
         return _read(RunFacts, self.path / FACTS_FILE)
 
     def differences(self, loaded: Loaded) -> list[str]:
-        """In what a recipe is another one than the run's, in words; none when it is the same."""
+        """How a recipe differs from the run's, in words; none if it is the same."""
         before = Recipe.model_validate(folded(read_yaml(self.path / RECIPE_FILE).data))
         found = list(_differences(before, loaded.recipe))
         digests = self.facts().files
@@ -175,7 +175,7 @@ class RunFolder:
         return found
 
     def record(self, name: str) -> StepRecord | None:
-        """What became of a step; None when it was never begun.
+        """The outcome of a step; None if it was never started.
 
         Raises:
             DataError: The file is damaged.
@@ -184,7 +184,7 @@ class RunFolder:
         return _read(StepRecord, path) if path.is_file() else None
 
     def save(self, record: StepRecord) -> None:
-        """Write down what became of a step, at once."""
+        """Write the outcome of a step immediately."""
         path = self.path / STEPS_FOLDER / f"{record.name}.json"
         write_text(path, record.model_dump_json(indent=2) + "\n")
 
@@ -193,14 +193,14 @@ def file_sources(loaded: Loaded) -> dict[str, Path]:
     """Where the files of a recipe are.
 
     Raises:
-        ConfigError: One is not there, no regular file, or a link that leads out of its folder.
+        ConfigError: One is missing, not a regular file, or a link that leads out of its folder.
     """
     folder = loaded.located.path.absolute().parent
     found = {}
     for name, text in loaded.recipe.files.items():
         found[name] = folder / text
         if not found[name].exists():
-            raise loaded.located.error(("files", name), f"{found[name]} is not there")
+            raise loaded.located.error(("files", name), f"{found[name]} does not exist")
         try:
             for each in found[name].rglob("*") if found[name].is_dir() else [found[name]]:
                 if each.is_symlink() or not each.is_dir():
@@ -219,7 +219,7 @@ def _copy(source: Path, goal: Path) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Of what decides the result."""
+    """Versions of what decides the result."""
     return {"python": sys.version.split()[0], **versions_of(_DECIDING)}
 
 
@@ -229,7 +229,7 @@ def _locked(loaded: Loaded, sources: dict[str, Path]) -> str:
         mode="json", exclude={"files", "steps"}, exclude_none=True, exclude_defaults=True
     )
     head = (
-        "# What this run does. `trajkit run recipe.yaml -o ANOTHER` does it again; changes here do not change"
+        "# What this run does. `trajkit run recipe.yaml -o ANOTHER` repeats it; changes here do not affect"
         " the run.\n"
     )
     files = {"files": {name: str(source) for name, source in sources.items()}} if sources else {}
@@ -289,9 +289,9 @@ def digest_of(path: Path) -> str:
 
 
 def input_path(text: str) -> Path | None:
-    """What the value of an option names, when it is a store, a model, a file or a folder; else None.
+    """The path that an option's value names: a store, a model, a file or a folder; else None.
 
-    `@NAME` is the store of that tag. A bare word that is also the name of some folder is taken for a word; of
+    `@NAME` is the store of that tag. A bare word that is also a folder's name is taken as a word; for
     `file.py:name` the file counts.
     """
     if text.startswith("@"):

@@ -1,4 +1,4 @@
-"""Read a recipe: a file, or one that comes with trajkit; what `--set` changes; every error with its line."""
+"""Read a recipe, by file or name, with the changes of `--set`; every error has its line."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 class Loaded(NamedTuple):
-    """A recipe and where its parts stand."""
+    """A recipe and the lines of its parts."""
 
     recipe: Recipe
-    """What it says, with what --set changed."""
+    """Its content, with the changes of --set."""
     located: Located
     """Its file."""
     settings: Mapping[str, str]
-    """What --set said, by path."""
+    """The values of --set, by path."""
 
     def error(self, step: str, option: str | None, message: str, *, hint: str | None = None) -> ConfigError:
         """An error about a step, or about one of its options: it names the line, or the --set."""
@@ -48,7 +48,7 @@ def load(source: str, settings: Mapping[str, str] | None = None) -> Loaded:
             texts `true`, `false` and `null` are those values.
 
     Raises:
-        ConfigError: It cannot be read, is not YAML or no recipe, or holds a password.
+        ConfigError: It cannot be read, is not YAML or not a recipe, or holds a password.
         RequestError: There is none of this name, or a path of `settings` leads nowhere.
     """
     located = read_yaml(recipe_path(source))
@@ -106,13 +106,13 @@ def _with(recipe: Recipe, path: str, text: str) -> Recipe:
         raise RequestError(f"--set {path}: recipe {recipe.name} has no step {name!r}", hint=hint)
     option, _, inner = rest.partition(".")
     if not option:
-        raise RequestError(f"--set {path}: which option of {name}?", hint=f"--set {name}.OPTION=VALUE")
+        raise RequestError(f"--set {path}: no option of {name}", hint=f"--set {name}.OPTION=VALUE")
     step = recipe.steps[name]
     value: Scalar = _WORDS.get(text, text)
     before = step.options.get(option) or {}
     if inner and not isinstance(before, dict):
         raise RequestError(
-            f"--set {path}: {option} is no group of names", hint=f"--set {name}.{option}=VALUE"
+            f"--set {path}: {option} is not a group of names", hint=f"--set {name}.{option}=VALUE"
         )
     changed: Value = {**before, inner: value} if inner and isinstance(before, dict) else value
     options = {**step.options, option: changed}
@@ -130,14 +130,14 @@ def _wrong(error: ValidationError, located: Located) -> ConfigError:
     name = place[-1] if place else ""
     known = ", ".join(Recipe.model_fields)
     if not isinstance(located.data, dict):
-        return located.error((), "this is no recipe", hint=f"it has {known}")
+        return located.error((), "this is not a recipe", hint=f"it has {known}")
     if first["type"] == "missing":
         return located.error(place, f"{'.'.join(place)} is missing")
     if first["type"] == "extra_forbidden":
         return located.error(place, f"a recipe has no {name!r}", hint=nearest(name, Recipe.model_fields))
     if first["type"] == "string_pattern_mismatch":
         return located.error(
-            place, f"{where}: {first['input']!r} is no name", hint="letters, digits, _ and -, a letter first"
+            place, f"{where}: {first['input']!r} is not a name", hint="letters, digits, _, -; a letter first"
         )
     words = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
     return located.error(place, f"{where}: {words}")

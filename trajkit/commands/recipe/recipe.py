@@ -1,4 +1,4 @@
-"""What a recipe says: steps, each a command of trajkit with its options."""
+"""A recipe: steps, each a command of trajkit with its options."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ RESERVED = frozenset({"run", "steps", "runs", "recipe", "lock"})
 """Names that the run folder needs for itself."""
 
 Label = Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9_-]*$")]
-"""What a step or a file is called: letters, digits, `_` and `-`, a letter first."""
+"""Name of a step or a file: letters, digits, `_` and `-`, a letter first."""
 
 Scalar = bool | int | float | Text | None
 Value = Scalar | list[Scalar] | dict[Text, Scalar]
-"""Of an option: a text or a number, true for a flag, a list for one that may be repeated, names and values
-for one that takes NAME=VALUE. Without a value (null) the option is left out."""
+"""Value of an option: a text or a number, true for a flag, a list for one that may be repeated, names and
+values for one that takes NAME=VALUE. Without a value (null) the option is left out."""
 
 
 class Step(Model):
@@ -40,17 +40,17 @@ class Recipe(Model):
     version: int
     """Version of the format: 1."""
     name: Label
-    """What it is called."""
+    """Its name."""
     needs: Text | None = None
-    """What must be there before it runs."""
+    """What it needs before it runs."""
     minutes: Text | None = None
     """How long it takes."""
     cost: Text | None = None
     """What it costs."""
     leaves: Text | None = None
-    """What is there afterwards."""
+    """What it leaves afterwards."""
     files: dict[Label, Text] = {}
-    """Files and folders, seen from the recipe, that are copied into the run folder first, by name there."""
+    """Files and folders, relative to the recipe, that are copied into the run folder first, by name there."""
     steps: Annotated[dict[Label, Step], Field(min_length=1)]
     """The steps by name, in order."""
 
@@ -84,9 +84,9 @@ def flat(step: Step) -> dict[str, Any]:
 
 
 def folded(data: Any) -> Any:
-    """What a file holds, with the options of each step below `options`, as the models have them.
+    """The content of a file, with the options of each step below `options`, as the models have them.
 
-    What has another shape is left as it is: the models say what is wrong with it.
+    Content of another shape is kept: the models report what is wrong with it.
     """
     if not isinstance(data, Mapping) or not isinstance(data.get("steps"), Mapping):
         return data

@@ -1,4 +1,4 @@
-"""Run a recipe step by step. What is done is not done again: the same command goes on where it was."""
+"""Run a recipe step by step. Finished steps are not repeated: the same command resumes the run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from trajkit.errors import RequestError, StoreError, TrajkitError
 from trajkit.training.runs import Runs
 
 Call: TypeAlias = Callable[[Verb, Sequence[str]], int]
-"""Runs a command with its arguments, and gives its exit code."""
+"""Runs a command with its arguments, and returns its exit code."""
 
 _GOES_ON = frozenset({"archive"})
-"""Commands that go on with what a killed one left there; others leave nothing, or something whole."""
+"""Commands that resume what a killed one left there; others leave nothing, or something complete."""
 
 _AGAIN = frozenset({"up"})
-"""Commands that are given again when a run goes on: what they started may be gone since."""
+"""Commands that are repeated when a run is resumed: what they started may be gone."""
 
 
 class Failed(TrajkitError):
@@ -44,10 +44,10 @@ class Failed(TrajkitError):
 
 @dataclass(frozen=True)
 class Report(Result):
-    """What became of a run."""
+    """The outcome of a run."""
 
     records: tuple[StepRecord, ...] = ()
-    """Of the steps that were begun, in order; none after a dry run."""
+    """Records of the started steps, in order; none after a dry run."""
     failed: StepRecord | None = None
     """The one that failed, after which nothing ran; None when all are done."""
     folder: Path = Path()
@@ -55,7 +55,7 @@ class Report(Result):
     recipe: str = ""
     """Name of the recipe."""
     again: str = ""
-    """The command that goes on with the run."""
+    """The command that resumes the run."""
     seconds: float = field(default=0.0, compare=False)
     """How long it took."""
 
@@ -64,7 +64,7 @@ class Report(Result):
         """The error with which the command line ends; None when all steps are done."""
         if self.failed is None:
             return None
-        goes_on = f"`{self.again}` goes on there"
+        goes_on = f"`{self.again}` continues there"
         error = Failed(
             f"step {self.failed.name} failed: {self.failed.error}",
             hint=f"{self.failed.hint}; then {goes_on}" if self.failed.hint else goes_on,
@@ -84,13 +84,13 @@ class Report(Result):
         return line(f"{self.folder}  {done}") if self.records else ""
 
     def print_text(self) -> None:
-        """Print what was done; of a failed step the error is printed."""
+        """Print what was done; for a failed step the error is printed."""
         if self.records and self.failed is None:
             result_text(str(self))
 
 
 def states(steps: Sequence[PlannedStep], folder: RunFolder) -> dict[str, StepStatus | None]:
-    """How far each step is; None for one that was never begun.
+    """The state of each step; None for one that was never started.
 
     Raises:
         DataError: A record is damaged.
@@ -100,10 +100,10 @@ def states(steps: Sequence[PlannedStep], folder: RunFolder) -> dict[str, StepSta
 
 
 def check_same(loaded: Loaded, folder: RunFolder) -> None:
-    """Raise unless the folder is free, or that of a run of this very recipe.
+    """Raise unless the folder is free, or has a run of the same recipe.
 
     Raises:
-        RequestError: It is another recipe's, or something else; the message says what differs.
+        RequestError: It is another recipe's, or something else; the message shows what differs.
     """
     folder.refuse_other()
     if folder.is_begun and (found := folder.differences(loaded)):
@@ -127,15 +127,15 @@ def run(
     Args:
         loaded: The recipe.
         steps: What `trajkit.commands.recipe.steps.plan` made of it.
-        folder: The run folder; made when it is not there.
-        agreed: Whether steps that would ask for themselves are told yes.
-        on_step: Told of every step before it runs, with its number from 1 and whether it is done already.
+        folder: The run folder; created if missing.
+        agreed: Whether steps that would ask are confirmed.
+        on_step: Called for every step before it runs, with its number from 1 and whether it is done already.
         call: Runs a command.
 
     Raises:
         RequestError: Another recipe ran there, another process runs this one, or what a step read changed.
-        StoreError: What a done step left is not what it left any more.
-        KeyboardInterrupt: It was stopped; the record says in which step.
+        StoreError: The output of a finished step has changed.
+        KeyboardInterrupt: It was stopped; the record shows in which step.
     """
     check_same(loaded, folder)
     if not folder.is_begun:
@@ -168,14 +168,14 @@ def _run(
         records.append(found)
         if found.status != StepStatus.DONE:
             break
-        # a step that left nothing is told by when it was done
+        # a step without output is identified by when it was done
         left[step.name] = found.output_digest or str(found.finished_at)
     failed = next((each for each in records if each.status != StepStatus.DONE), None)
     return Report(tuple(records), failed, folder.path, folder.facts().recipe)
 
 
 def _inputs(step: PlannedStep, left: dict[str, str]) -> dict[str, str]:
-    """Digests of what a step reads: what earlier steps left, and what its options name."""
+    """Digests of what a step reads: outputs of earlier steps, and what its options name."""
     found = {name: left[name] for name in step.references}
     for text in step.texts:
         if (path := input_path(text)) is not None:
@@ -201,8 +201,8 @@ def _is_done(found: StepRecord, step: PlannedStep, inputs: dict[str, str], folde
         return False
     if digest_of(step.output) != found.output_digest:
         raise StoreError(
-            f"{step.output} is not what step {step.name} left any more",
-            hint="remove it, and the step is done again",
+            f"{step.output} is no longer the output of step {step.name}",
+            hint="remove it to repeat the step",
         )
     return True
 
@@ -242,7 +242,7 @@ def _called(
 
 
 def _clear(step: PlannedStep) -> None:
-    """Remove the output of a killed step: it may be whole, but the run folder does not say so."""
+    """Remove the output of a killed step: it may be complete, but the run folder has no record of that."""
     if step.verb.name in _GOES_ON:
         return
     for path in step.leaves:
@@ -253,14 +253,14 @@ def _clear(step: PlannedStep) -> None:
 
 
 def _digest(step: PlannedStep) -> str | None:
-    """The digest of what a step left: of a job, what it is a job of."""
+    """The digest of a step's output; for a job, the job's key."""
     if step.job is not None:
         return Runs(step.runs).load(step.job).key
     return digest_of(step.output) if step.output is not None and step.output.exists() else None
 
 
 def _error_of_job(step: PlannedStep) -> str | None:
-    """Why a job failed: its command says so and ends with a code."""
+    """Why a job failed: its command prints it and ends with a code."""
     if step.job is None or not Runs(step.runs).path(step.job).exists():
         return None
     return Runs(step.runs).load(step.job).error

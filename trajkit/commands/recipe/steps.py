@@ -1,6 +1,6 @@
 """The steps of a recipe as commands: names filled in, every option checked, before the first one runs.
 
-Also recipes as JSON Schema: an editor then knows every command, its options, and what they mean.
+Also recipes as JSON Schema: an editor then shows every command, its options, and what they mean.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ BELONG_TO_RUN = {
     "yes": "`trajkit run` asks once, or not at all with --yes",
     "dry_run": "`trajkit run --dry-run` shows the plan",
     "json": "`trajkit run --json` prints what was done",
-    "detach": "the next step needs what this one leaves",
+    "detach": "the next step needs the output of this one",
 }
 """Options of commands that recipes do not have, and why."""
 
 _RECORD = {*RESERVED, FACTS_FILE, RECIPE_FILE}
-"""What the run folder has of its own. Some file systems do not tell small letters from large ones."""
+"""Names that the run folder itself uses. Some file systems ignore case."""
 
 _OUTPUT_WITH = {"leak": "drop", "register": "emit", "validate": "fix"}
 """Commands that take -o only together with another option."""
@@ -73,19 +73,19 @@ class PlannedStep(NamedTuple):
     options: Mapping[str, Value]
     """Its options, with names filled in."""
     arguments: tuple[str, ...]
-    """The same as they are typed."""
+    """The same as typed."""
     references: tuple[str, ...]
     """The steps and files that it reads."""
     texts: tuple[str, ...]
     """Every other text of its options, any of which may name what it reads."""
     output: Path | None
-    """What it leaves; None when that is nothing, or a job."""
+    """Its output; None if it has none, or for a job."""
     job: str | None
     """Name of the job that it starts; None when it starts none."""
     outside: str | None
     """What it does outside of the run folder; None when nothing."""
     asks: bool
-    """Whether it asks for itself, because only it knows the price or the change."""
+    """Whether it asks for confirmation itself, because only it knows the price or the change."""
 
     @property
     def leaves(self) -> tuple[Path, ...]:
@@ -106,10 +106,10 @@ def plan(loaded: Loaded, folder: Path) -> list[PlannedStep]:
 
     Args:
         loaded: The recipe.
-        folder: The run folder; it need not be there.
+        folder: The run folder; it may not exist yet.
 
     Raises:
-        ConfigError: A step names a command, an option, a value or a step that there is not.
+        ConfigError: A step names a command, an option, a value or a step that does not exist.
     """
     found: dict[str, str | None] = {RUN: str(folder)}
     found |= {name: str(folder / name) for name in loaded.recipe.files}
@@ -213,7 +213,7 @@ def _referred(other: str, name: str, option: str, loaded: Loaded, found: Mapping
     if (text := found.get(other)) is not None:
         return text
     if other in found:
-        message, hint = f"step {other} leaves nothing that could be named", None
+        message, hint = f"step {other} has no output that could be named", None
     elif other == name:
         message, hint = f"{option} names the step itself", None
     elif other in loaded.recipe.steps:
@@ -224,7 +224,7 @@ def _referred(other: str, name: str, option: str, loaded: Loaded, found: Mapping
 
 
 def _output(name: str, verb: Verb, options: Mapping[str, Value], loaded: Loaded, folder: Path) -> Path | None:
-    """Where a step writes: always in the run folder, as only there it may be cleaned up and done again."""
+    """Where a step writes: always in the run folder, as only there it may be removed and repeated."""
     if verb.option("output") is None:
         return None
     given = options.get("output")
@@ -260,7 +260,7 @@ def _outside(verb: Verb, options: Mapping[str, Value], folder: Path) -> str | No
 
 
 def _plays_here(verb: Verb, options: Mapping[str, Value]) -> bool:
-    """Whether episodes are played in this process alone: scripted, or by models of this machine."""
+    """Whether episodes are played in this process alone: scripted, or by local models."""
     if verb.name == "rollout":
         return options.get("policy") in _SCRIPTED
     if verb.name != "evaluate" or options.get("model_url"):

@@ -1,4 +1,4 @@
-"""Commands as steps of recipes: which there are, their options, reading what is typed, calling them."""
+"""Commands as steps of recipes: list them and their options, check arguments, call them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Option(NamedTuple):
     flag: str | None
     """As it is typed, such as `--num-train-epochs`; None for an argument, which is typed without."""
     negative: str | None
-    """What says the contrary of a flag, such as `--no-lora`; None where nothing does."""
+    """The negative form of a flag, such as `--no-lora`; None if it has none."""
     is_flag: bool
     """Whether it takes no value."""
     is_repeated: bool
     """Whether it may be given several times."""
     text: str
-    """What its help says."""
+    """Its help."""
     of: str | None = None
     """The option that it belongs to, such as `metric` of `min`; None for none."""
 
@@ -40,7 +40,7 @@ class Verb(NamedTuple):
     name: str
     """As it is typed, such as `sft local`."""
     text: str
-    """What its help says, in a sentence."""
+    """Its help in a sentence."""
     options: tuple[Option, ...]
     """Arguments in their order, then options."""
 
@@ -59,7 +59,7 @@ class Unfit(Exception):
 
     Args:
         message: Why.
-        option: Name of the option that is meant; None for all of them.
+        option: Name of the option; None for all of them.
     """
 
     def __init__(self, message: str, option: str | None) -> None:
@@ -74,7 +74,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Verb | None:
-    """A command by its name; None when there is none that a step may be."""
+    """A command by its name; None if no step may be of that name."""
     command = _command(name)
     if command is None or not _is_verb(command):
         return None
@@ -103,7 +103,7 @@ def check(verb: Verb, arguments: Sequence[str]) -> None:
 
 
 def call(verb: Verb, arguments: Sequence[str]) -> int:
-    """Run the command in this process, and give its exit code. It talks as on a command line.
+    """Run the command in this process, and return its exit code. It prints as on a command line.
 
     Raises:
         TrajkitError: It failed.

@@ -1,4 +1,4 @@
-"""YAML with the line of every value, and texts as they are typed: `1:40` is no number, `no` is not false."""
+"""YAML with the line of every value, and texts as typed: `1:40` is not a number, `no` is not false."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trajkit._core.outside import text_from_outside
 from trajkit.errors import ConfigError
 
 _LONGEST = 200_000
-"""Most characters of a document, also with every alias written out."""
+"""Maximum characters of a document, with every alias written out."""
 
 _PLAIN = {"true": True, "True": True, "false": False, "False": False}
 _NOTHING = ("", "~", "null", "Null", "NULL")
@@ -19,14 +19,14 @@ _TAGS = frozenset(
     f"tag:yaml.org,2002:{kind}"
     for kind in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value", "map", "seq")
 )
-"""What YAML takes plain values for, and what lists and mappings are."""
+"""The tags of plain values, lists and mappings."""
 
 Place = tuple[str, ...]
 """Keys and positions on the way to a value."""
 
 
 class Located(NamedTuple):
-    """A document and where its parts stand."""
+    """A document and the lines of its parts."""
 
     data: Any
     """Mappings, lists, texts, true, false and None."""
@@ -50,7 +50,7 @@ def read_yaml(path: Path) -> Located:
     """Read a document.
 
     Raises:
-        ConfigError: It cannot be read, is not YAML, or says a key twice.
+        ConfigError: It cannot be read, is not YAML, or has a key twice.
     """
     import yaml
 
@@ -71,7 +71,7 @@ def read_yaml(path: Path) -> Located:
 
 
 def write_yaml(data: Any) -> str:
-    """A document that `read_yaml` reads as the same; texts stand as they are wherever they may."""
+    """A document that `read_yaml` reads as the same; texts are not quoted unless necessary."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -96,7 +96,7 @@ def write_yaml(data: Any) -> str:
 
 
 class _Reader:
-    """Makes values of nodes, and refuses aliases that would make too many of them."""
+    """Makes values from nodes, and refuses aliases that would make too many of them."""
 
     def __init__(self, located: Located, lines: dict[Place, int]) -> None:
         self._located, self._lines = located, lines
@@ -108,7 +108,7 @@ class _Reader:
 
         self._lines.setdefault(place, node.start_mark.line + 1)
         if id(node) in around:
-            raise self._located.error(place, "it holds itself")
+            raise self._located.error(place, "it contains itself")
         if node.tag not in _TAGS:
             raise self._located.error(place, f"the tag {node.tag} means nothing here")
         around = (*around, id(node))
@@ -120,11 +120,11 @@ class _Reader:
         made: dict[str, Any] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise self._located.error(place, "a key is no text")
+                raise self._located.error(place, "a key is not a text")
             inner = (*place, key.value)
             if key.value in made:
                 raise ConfigError(
-                    f"{self._located.path} line {key.start_mark.line + 1}: {key.value!r} is there already,"
+                    f"{self._located.path} line {key.start_mark.line + 1}: {key.value!r} is given already,"
                     f" in line {self._lines[inner]}"
                 )
             self._count(key, inner)

@@ -1,4 +1,4 @@
-"""What `trajkit register` registers: the model of a job, or one that was tuned elsewhere."""
+"""The model that `trajkit register` registers: of a job, or tuned elsewhere."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _API_BASE = "http://127.0.0.1:8000/v1/"
 
 
 class Candidate(NamedTuple):
-    """A model that is to be registered."""
+    """A model to register."""
 
     model: str | ServedModel
     """As the configuration names it."""
     tuned: TunedModel
-    """What it was made of."""
+    """Its origin."""
     function: str | None = None
     """The function whose steps it learned; None when that is not clear."""
     functions: tuple[str, ...] = ()
-    """Those that there are, where it is not clear."""
+    """The candidates, if it is not clear."""
     variants: tuple[str, ...] = ()
     """The variants whose prompts it learned."""
     command: str | None = None
@@ -45,7 +45,7 @@ def candidate(job: str | None, runs_folder: Path, asked: Mapping[str, Any]) -> C
     """The model that the options name.
 
     Raises:
-        RequestError: There is none, or it is not known where it is served.
+        RequestError: There is none, or its server is not known.
     """
     from trajkit.training.runs import Runs
 
@@ -53,7 +53,7 @@ def candidate(job: str | None, runs_folder: Path, asked: Mapping[str, Any]) -> C
         runs, found = finished_job(job, runs_folder)
         return _of_job(runs, found, asked)
     if job is not None:
-        raise RequestError("JOB and --model both say what to register", hint="leave one out")
+        raise RequestError("JOB and --model exclude each other", hint="leave one out")
     runs = Runs(runs_folder)
     trained = next((each for each in all_models(runs) if asked["model"] in each.all_names), None)
     if trained is None or trained.job_id is None:
@@ -99,7 +99,7 @@ def _local(runs: Runs, job: TuneJob, asked: Mapping[str, Any]) -> Candidate:
         raise RequestError(f"{folder / 'model'}, the model of job {job.job_id}, is gone")
     server = Server(asked["server"] or default_server())
     if server == Server.TRANSFORMERS:
-        refuse_options(asked, ("served_as",), "--server transformers, which calls a model what its folder is")
+        refuse_options(asked, ("served_as",), "--server transformers, which names a model by its folder")
     name = asked["name"] or job.job_id
     how = serving(
         LocalModel(
@@ -117,16 +117,16 @@ def _local(runs: Runs, job: TuneJob, asked: Mapping[str, Any]) -> Candidate:
 
 
 def _hosted(runs: Runs, job: TuneJob, asked: Mapping[str, Any], name: Any) -> Candidate:
-    """The model of a service: by its prefix where the gateway knows it, else by its address."""
+    """The model of a service: by its prefix if the gateway supports it, else by its address."""
     refuse_options(asked, ("server",), f"job {job.job_id}, which is served at {job.target}")
     if name is None:
         raise RequestError(
             f"{job.target} has not named the model of job {job.job_id}",
-            hint="its page there does: --model NAME",
+            hint="its page there shows the name: --model NAME",
         )
     if job.target not in HOSTED and asked["api_base"] is None:
         raise RequestError(
-            f"which server answers for {name}?",
+            f"no server is known for {name}",
             hint="--api-base URL, of the service or yours: `tinker checkpoint download` gets the adapter",
         )
     where = str(job.remote.get("where", ""))
@@ -139,7 +139,7 @@ def _hosted(runs: Runs, job: TuneJob, asked: Mapping[str, Any], name: Any) -> Ca
         {**asked, "api_base": asked["api_base"] or f"{where.rstrip('/')}/", "api_key_location": location},
         name,
     )
-    notes = (f"{where} must answer to the model name {served.model_name!r}: --served-as says another",)
+    notes = (f"{where} must serve the model name {served.model_name!r}: --served-as sets another",)
     return Candidate(served, tuned_model(runs, job, name=served.name), notes=notes)
 
 
@@ -177,7 +177,7 @@ def template_variants(history: tuple[LineageEntry, ...]) -> tuple[str, ...]:
 
 
 def _functions(job: TuneJob) -> tuple[str, ...]:
-    """The functions that a job learned, where they are several; nothing when its store is gone."""
+    """The functions that a job learned, if they are several; nothing when its store is gone."""
     from trajkit.errors import StoreError
     from trajkit.store.dataset import open_dataset
     from trajkit.training.origin import origin_of

@@ -1,4 +1,4 @@
-"""A variant to be registered: planned, checked by the gateway, and written down."""
+"""A variant to register: planned, checked by the gateway, and written."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Planned(NamedTuple):
     after: Files
     """As it would be."""
     names: dict[str, str | None]
-    """Function, template and name of the variant; the name alone where a gateway has no functions."""
+    """Function, template and name of the variant; the name alone if a gateway has no functions."""
     diff: list[str]
     """The change, line by line."""
     notes: tuple[str, ...]
     """What a user should know."""
     placeholders: tuple[str, ...]
-    """Variables that had to be stood in for, so that the gateway loads it."""
+    """Variables that need placeholder values, so that the gateway loads it."""
     verdict: str = "the gateway loads it"
     """Whether the gateway has loaded it."""
 
@@ -52,7 +52,7 @@ def plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
     """What registering would change; the gateway has loaded it.
 
     Raises:
-        RequestError: It is not clear which configuration, function or template.
+        RequestError: The configuration, the function or the template is not clear.
         ConfigError: The gateway would not load it.
     """
     from trajkit.registry import change
@@ -61,7 +61,7 @@ def plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
 
     pattern = known_config(asked["config"])
     if pattern is None:
-        raise RequestError("which configuration?", hint=f"--config {CONFIG}, or `config` in trajkit.toml")
+        raise RequestError("no configuration given", hint=f"--config {CONFIG}, or `config` in trajkit.toml")
     if is_of_proxy(pattern):
         return _plan_of_proxy(found, pattern, asked)
     before = Configuration.read(pattern)
@@ -75,14 +75,14 @@ def plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
 
 
 def is_of_proxy(config: str | None) -> bool:
-    """Whether a configuration is one of the LiteLLM proxy: its suffix says so."""
+    """Whether a configuration is one of the LiteLLM proxy, by its suffix."""
     from trajkit.registry.proxy_config import SUFFIXES
 
     return config is not None and config.endswith(SUFFIXES)
 
 
 def _plan_of_proxy(found: Candidate, path: str, asked: Mapping[str, Any]) -> Planned:
-    """What registering with the LiteLLM proxy would change; the proxy has served it where it is installed."""
+    """What registering with the LiteLLM proxy would change; the proxy has served it if it is installed."""
     from trajkit.registry import change
     from trajkit.registry.proxy_check import PROGRAM, check_serves, find_program
     from trajkit.registry.proxy_config import ProxyConfig, add_model
@@ -105,9 +105,9 @@ def _plan_of_proxy(found: Candidate, path: str, asked: Mapping[str, Any]) -> Pla
 
 
 def written_down(planned: Planned, ledger: Ledger) -> Registration | None:
-    """Write the change and note it; None where nothing changes and the ledger knows it.
+    """Write the change and record it; None if nothing changes and the ledger has it.
 
-    A variant that was written by hand, or that another ledger has, is noted too, so that `lineage` finds it.
+    A variant that was written by hand, or that another ledger has, is recorded, so that `lineage` finds it.
     """
     if not planned.diff and any(_is_same(each, planned) for each in ledger.standing()):
         return None
@@ -115,17 +115,17 @@ def written_down(planned: Planned, ledger: Ledger) -> Registration | None:
 
 
 def known_config(asked: str | None) -> str | None:
-    """The configuration that is asked for, else that of `trajkit.toml`, else the one that is here."""
+    """The requested configuration, else that of `trajkit.toml`, else the one in this folder."""
     return asked or project().config or (CONFIG if Path(CONFIG).is_file() else None)
 
 
 def names_of(found: Candidate, before: Configuration, asked: Mapping[str, Any]) -> dict[str, str]:
-    """Function, template and name of the new variant: what is asked for, else what the steps were of."""
+    """Function, template and name of the new variant: as requested, else those of the learned steps."""
     function = asked["function"] or found.function
     if function is None:
         known = found.functions or tuple(before.get("functions") or ())
         of = "the learned steps are of" if found.functions else "the configuration has"
-        raise RequestError("which function?", hint=f"--function NAME; {of} {', '.join(known) or 'none'}")
+        raise RequestError("no --function given", hint=f"--function NAME; {of} {', '.join(known) or 'none'}")
     template = asked["template_variant"] or (found.variants[0] if len(found.variants) == 1 else None)
     if template is None:
         from trajkit.registry.variant import variants_of
@@ -133,14 +133,14 @@ def names_of(found: Candidate, before: Configuration, asked: Mapping[str, Any]) 
         known = found.variants or tuple(variants_of(before, function))
         of = "the learned steps are of" if found.variants else "the function has"
         raise RequestError(
-            "which variant's prompts?", hint=f"--template-variant NAME; {of} {', '.join(known) or 'none'}"
+            "no template variant given", hint=f"--template-variant NAME; {of} {', '.join(known) or 'none'}"
         )
     variant = asked["variant"] or f"{template}_{found.tuned.method or 'tuned'}"
     return {"function": function, "template_variant": template, "variant": variant}
 
 
 def _loaded(before: Configuration, after: Configuration) -> tuple[str, ...]:
-    """Let the gateway load it; say what it had to be given."""
+    """Let the gateway load it; return the placeholders that it needed."""
     from trajkit.registry.check import check_loads
 
     try:
@@ -150,7 +150,7 @@ def _loaded(before: Configuration, after: Configuration) -> tuple[str, ...]:
             check_loads(before)
         except ConfigError as old:
             if old.message == refused.message:
-                hint = "it refuses it as it is now, too: mend that first; nothing was changed"
+                hint = "it refuses the current one, too: fix that first; nothing was changed"
                 raise ConfigError(old.message, hint=hint) from refused
         raise
 

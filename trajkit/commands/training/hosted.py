@@ -31,7 +31,7 @@ _CENT = 0.01
 
 
 def train_at(method: str, target: str, options: _Options, names: Iterable[str]) -> TuneJob:
-    """Plan a training at a service, ask, create the job and wait for it.
+    """Plan a job at a service, ask, create it and wait for it.
 
     Args:
         method: `sft` or `dpo`.
@@ -40,7 +40,7 @@ def train_at(method: str, target: str, options: _Options, names: Iterable[str]) 
         names: The options that are the service's own hyperparameters.
 
     Raises:
-        RequestError: The job would be paid for and was not agreed to, or a value cannot be.
+        RequestError: The job costs money and was not confirmed, or a value is invalid.
         DataError: The data leaks, or the service would refuse a row.
         ServiceError: The service refused, or cannot be reached.
     """
@@ -84,8 +84,8 @@ def train_at(method: str, target: str, options: _Options, names: Iterable[str]) 
         if not (is_open() or options["dry_run"] or options["yes"] or is_under_way(prepared.job)):
             forget(prepared, runs)
             raise RequestError(
-                f"this sends rows to {service.where}, and the job is paid for",
-                hint="yes=True does that, dry_run=True shows the plan alone",
+                f"this sends rows to {service.where}, and the job costs money",
+                hint="yes=True confirms it, dry_run=True only shows the plan",
             )
         return carry_out(
             prepared,
@@ -99,7 +99,7 @@ def train_at(method: str, target: str, options: _Options, names: Iterable[str]) 
 
 
 def _default_model(target: str, service: Service) -> str:
-    """The model of `trajkit.toml` where it is of this service, else the usual one of its profile.
+    """The model of `trajkit.toml` if it is of this service, else the usual one of its profile.
 
     Raises:
         RequestError: There is neither.
@@ -122,7 +122,7 @@ def _start(runs: Runs, job_id: str) -> TuneJob:
         with Meter() as meter:
             return start(runs, job_id, on_progress=meter.show, on_message=meter.say)
     except KeyboardInterrupt:
-        talk(f"job {job_id} may not be created yet: `trajkit jobs resume {job_id}` goes on with it")
+        talk(f"job {job_id} may not be created yet: `trajkit jobs resume {job_id}` continues it")
         raise
 
 
@@ -131,7 +131,7 @@ def _plan(prepared: Prepared, service: Service) -> Iterator[str]:
 
     job = prepared.job
     if not prepared.is_new:
-        again = "; it is created anew, and paid for" if job.status in ("failed", "cancelled") else ""
+        again = "; it is created and paid for again" if job.status in ("failed", "cancelled") else ""
         yield f"job {job.job_id} is the same: {job.status}{again}"
     yield from data_lines(job, prepared.leak, row="row", learned="learned")
     yield f"model     {job.base} at {service.where}"

@@ -1,4 +1,4 @@
-"""What every training does with a prepared job: show the plan, ask, start, wait."""
+"""Carry out a prepared job: show the plan, ask, start, wait."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Prepared(Protocol):
 
     @property
     def is_new(self) -> bool:
-        """False when the same job was there already: that is the one."""
+        """False if the same job existed already: then it is that one."""
 
 
 def carry_out(
@@ -47,19 +47,19 @@ def carry_out(
     start: Callable[[Runs, str], TuneJob],
     n_steps: int | None = None,
 ) -> TuneJob:
-    """Show the plan, ask, start the job, wait for it, and give it as it is then.
+    """Show the plan, ask, start the job, wait for it, and return it.
 
-    A job that is not agreed to is removed; one that runs or has succeeded is not asked about again.
+    A job that is not agreed to is removed; one that runs or has succeeded needs no confirmation.
 
     Args:
         prepared: The job.
         runs: Where it is kept.
         options: Whether to start it, to ask, and to wait.
-        plan: Lines that say what will be done.
+        plan: Lines that describe what will be done.
         question: Asked before the start; None to ask nothing.
-        nothing: What a dry run and a refusal say, such as "nothing was trained".
+        nothing: Note of a dry run and of a refusal, such as "nothing was trained".
         start: Starts the job; one that runs or has succeeded is left alone.
-        n_steps: Steps of the optimizer, for the progress line; None where they are not known yet.
+        n_steps: Optimizer steps, for the progress line; None if not known yet.
 
     Raises:
         RequestError: The question cannot be asked here.
@@ -90,7 +90,7 @@ def carry_out(
 
 
 def _left_lines(folder: Path) -> Iterator[str]:
-    """What a training here left beside its record: models, and the chart of the losses."""
+    """Files of a local job beside its record: models, and the chart of the losses."""
     from trajkit.training.local.outcome.finish import MERGED, MODEL
     from trajkit.training.local.outcome.page import LOSS_PAGE, RL_PAGE
 
@@ -99,19 +99,19 @@ def _left_lines(folder: Path) -> Iterator[str]:
 
 
 def is_under_way(job: TuneJob) -> bool:
-    """Whether nothing is left to agree to; a training here whose process is gone would start again."""
+    """Whether no confirmation is needed; a local job whose process is gone would start again."""
     is_gone = job.process is not None and not job.process.is_running
     return job.status == "succeeded" or (job.status == "running" and not is_gone)
 
 
 def forget(prepared: Prepared, runs: Runs) -> None:
-    """Remove a job that was not agreed to; one that was there before is kept."""
+    """Remove a job that was not agreed to; one that existed before is kept."""
     if prepared.is_new:
         runs.remove(prepared.job.job_id)
 
 
 def data_lines(job: TuneJob, leak: LeakReport, *, row: str, learned: str) -> Iterator[str]:
-    """The lines of a plan that say what is learned, what measures, and what both share.
+    """The lines of a plan on training data, validation data, and what both share.
 
     Args:
         job: The job.
@@ -142,4 +142,4 @@ def _not_learned(data: JobData, noun: str) -> Iterator[str]:
     for reason, number in data.left.items():
         yield f"          not learned: {plural(number, noun)}: {reason}"
         if reason == _NEGATIVE:
-            yield "          so only what was better than its group is learned, and nothing is unlearned"
+            yield "          so only answers better than their group are learned, and none are unlearned"

@@ -39,7 +39,7 @@ def train_here(
     options: _Options,
     fields: Mapping[str, Any] | None = None,
 ) -> TuneJob:
-    """Plan a training on this machine, ask, start it and wait for it.
+    """Plan a job on this machine, ask, start it and wait for it.
 
     Args:
         method: `sft`, `dpo` or `kto`.
@@ -48,7 +48,7 @@ def train_here(
         fields: Further fields of the recipe.
 
     Raises:
-        RequestError: A value cannot be, or there is no such model.
+        RequestError: A value is invalid, or there is no such model.
         DataError: The data leaks, or a row is too long.
         NothingMatched: No step is learned.
     """
@@ -81,7 +81,7 @@ def train_here(
             prepared = prepare(asked, runs, name=options["name"], on_progress=meter.show)
 
         def begin(runs: Runs, job_id: str) -> TuneJob:
-            take_wishes(runs, job_id, wanted)  # also of a job that is there already
+            take_wishes(runs, job_id, wanted)  # also of an existing job
             return start(runs, job_id)
 
         return carry_out(
@@ -104,16 +104,16 @@ def _model_and_settings(model: str | Path | None, options: _Options) -> tuple[Fi
     said = None if file is None else read_settings(Path(file))
     name = model if model is not None or said is None else said.base_model
     if name is None:
-        raise RequestError("which model is tuned?", hint="--model, or base_model in the file of --config")
+        raise RequestError("no model is given", hint="--model, or base_model in the file of --config")
     first = first_model(str(name), Path(options["runs"]))
     if said is not None and said.ignored:
-        talk(f"note: {file} says {', '.join(said.ignored)}, which options of this command say")
+        talk(f"note: {file} sets {', '.join(said.ignored)}, for which this command has options")
     found = {} if preset is None else preset_fields(preset, first.base)
     return first, found if said is None else _over(found, said.recipe)
 
 
 def _over(below: JsonObject, above: JsonObject) -> JsonObject:
-    """Fields of a recipe, and those that go before them; of the adapter each on its own."""
+    """Fields of a recipe, overridden by others; those of the adapter one by one."""
     fields = {**below, **above}
     if isinstance(one := below.get("lora"), dict) and isinstance(other := above.get("lora"), dict):
         fields["lora"] = {**one, **other}
@@ -140,12 +140,12 @@ def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
         worlds = f"{played.env} {', '.join(played.tasks)}, seeds {played.seeds}"
         yield f"chosen    by the mean return on {worlds}, played as {played.variant} at each validation"
     if recipe.report_to == "wandb":
-        yield "told      Weights & Biases: every loss and the recipe, over the network"
+        yield "reports   Weights & Biases: every loss and the recipe, over the network"
     yield "price     none: it runs on this machine"
 
 
 def _time_lines(job: TuneJob) -> Iterator[str]:
-    """How long it is expected to take, and from what that follows."""
+    """How long it is expected to take, and the basis of the estimate."""
     if (expected := job.estimate) is not None:
         yield (
             f"time      about {expected.words}: {expected.flops:.1e} operations; a matrix product here does"
@@ -158,13 +158,13 @@ def _time_lines(job: TuneJob) -> Iterator[str]:
 def weight_lines(
     base: str, recipe: LocalRecipe, sizes: Sizes, learned: JobData | None = None
 ) -> Iterator[str]:
-    """What of a model is trained, the memory that takes, and whether there is as much.
+    """Which weights are trained, the memory needed, and whether it is available.
 
     Args:
         base: The model.
         recipe: How it is trained.
         sizes: Its size.
-        learned: The rows; None where they are not known yet.
+        learned: The rows; None if they are not known yet.
     """
     from trajkit.training.local.base_model import batch_memory, held
     from trajkit.training.local.running.replicas import n_replicas
@@ -203,7 +203,7 @@ def weight_lines(
 
 def _adapter_words(lora: LoraRecipe) -> str:
     words = f"LoRA of rank {lora.r}, alpha {lora.lora_alpha:g}"
-    return f"{words}, going on with {near(Path(lora.adapter))}" if lora.adapter else words
+    return f"{words}, continuing {near(Path(lora.adapter))}" if lora.adapter else words
 
 
 def _free_memory() -> int | None:
@@ -216,7 +216,7 @@ def _free_memory() -> int | None:
 
 
 def _preference_lines(prepared: Prepared, recipe: DpoRecipe | KtoRecipe) -> Iterator[str]:
-    """What of a model is trained, the loss, and of `kto` how many answers are good and bad."""
+    """Which weights are trained, the loss, and for `kto` how many answers are good and bad."""
     lora, sizes = recipe.lora, prepared.sizes
     how = "whole" if lora is None else _adapter_words(lora)
     trained = f"{count(sizes.n_trainable)} of {count(sizes.n_weights)} weights are trained"
@@ -231,4 +231,4 @@ def _preference_lines(prepared: Prepared, recipe: DpoRecipe | KtoRecipe) -> Iter
     if not 1 <= round(ratio, 2) <= round(_WIDEST, 2):
         few = "undesirable" if ratio > 1 else "desirable"
         weight = undesirable * ratio if ratio > 1 else desirable / ratio
-        yield f"          --{few}-weight {weight:.2g} would let both count alike"
+        yield f"          --{few}-weight {weight:.2g} would give both the same weight"

@@ -1,4 +1,4 @@
-"""What is learned and what measures: two stores that are named, or one that is cut in two."""
+"""Training and validation data: two named stores, or one that is cut in two."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from trajkit.training.runs import Runs
 
 TRAIN, VALIDATION = "train", "val"
-"""The sides of a split that are learned and that measure."""
+"""The sides of a split for training and for validation."""
 FRACTION = 0.1
-"""The default share of the side that measures."""
+"""The default share of the validation data."""
 
 
 class Sides(NamedTuple):
-    """What is learned, and what measures it."""
+    """Training and validation data."""
 
     train: Path
-    """The store that is learned."""
+    """The store to train on."""
     validation: Path | None
-    """The store that measures; None for none."""
+    """The store to validate on; None for none."""
 
 
 def learned_by(method: str, train: StoreLike | None) -> str:
@@ -60,16 +60,16 @@ def sides(
     is_of_one_function: bool = False,
     function: str | None = None,
 ) -> Sides:
-    """The two sides of a training, both without what was played for evaluation.
+    """Training and validation data, both without evaluation episodes.
 
     Args:
         method: `sft` takes stores, `dpo` pairs, and `kto` both.
-        train: What is learned.
-        val: What measures. None for the side `val` of the split that `train` is a side of, where `fraction`
-            is the usual one; else it is cut off.
+        train: The training data.
+        val: The validation data. None for the side `val` of the split that `train` is a side of, if
+            `fraction` is the default; else it is cut off.
         fraction: The share that is cut off; 0 for none.
-        made: Gets what is written on the way.
-        is_of_one_function: Whether the steps of one function alone are learned.
+        made: Gets the stores that are written.
+        is_of_one_function: Whether only the steps of one function are learned.
         function: Which; None for the only one.
 
     Raises:
@@ -101,7 +101,7 @@ def sides(
 
 @contextmanager
 def unless_used(runs: Runs) -> Iterator[list[Path]]:
-    """Stores that are made on the way to a job go again where no job came of it: a dry run leaves none.
+    """Remove the stores made for a job if no job was created: a dry run leaves none.
 
     Args:
         runs: Where jobs are kept.
@@ -115,12 +115,12 @@ def unless_used(runs: Runs) -> Iterator[list[Path]]:
         if not any(path.is_relative_to(store) for path in used for store in here):
             for path in here:
                 shutil.rmtree(path, ignore_errors=True)
-                with suppress(OSError):  # where others are in it, it stays
+                with suppress(OSError):  # if others are in it, it stays
                     path.parent.rmdir()
 
 
 def _sibling(learned: Path) -> Path | None:
-    """The other side of the split, or of the cut of pairs, that something is a side of; None without one."""
+    """The other side of the split, or of the cut of pairs; None without one."""
     other = learned.absolute().with_name(VALIDATION)
     mine, theirs = _split_of(learned), _split_of(other)
     if mine is None or mine != theirs or other == learned.absolute():
@@ -130,7 +130,7 @@ def _sibling(learned: Path) -> Path | None:
 
 
 def _split_of(path: Path) -> Any:
-    """What a store or pairs came of, where the last verb was a split; else None."""
+    """The split that made a store or pairs, if that was the last verb; else None."""
     from trajkit.curation.pair_file import MANIFEST_NAME as PAIRS
     from trajkit.curation.pair_file import open_pairs
     from trajkit.store.layout import MANIFEST_NAME
@@ -148,7 +148,7 @@ def _split_of(path: Path) -> Any:
 
 
 def _without_evaluation(store: Path, made: list[Path]) -> Path:
-    """The store, or one of its episodes that were not played for evaluation where it has such.
+    """The store, or a new one without its evaluation episodes if it has any.
 
     Raises:
         NothingMatched: It has no others.
@@ -162,7 +162,7 @@ def _without_evaluation(store: Path, made: list[Path]) -> Path:
         return store
     if n_evaluation == opened.manifest.counts.n_episodes:
         raise NothingMatched(
-            f"every episode of {store} was played for evaluation: a training takes none of them",
+            f"every episode of {store} was played for evaluation: training takes none of them",
             hint="--train and --val name stores with other episodes; --val-fraction cuts one in two",
         )
     goal = Path(project().stores) / f"sft-{opened.manifest.digest[:12]}-train"
@@ -174,7 +174,7 @@ def _without_evaluation(store: Path, made: list[Path]) -> Path:
 
 
 def _cut(train: Path, fraction: float, made: list[Path]) -> Sides:
-    """The two sides of a store, which share nothing; those of an earlier cut are taken again."""
+    """The two sides of a store, which share nothing; those of an earlier cut are reused."""
     from trajkit.store.reader import open_store
 
     digest = open_store(train).manifest.digest
@@ -183,7 +183,7 @@ def _cut(train: Path, fraction: float, made: list[Path]) -> Sides:
         try:
             n_dropped = _cut_into(goal, train, fraction)
         except NothingMatched as error:
-            hint = "--val names a store that measures, --val-fraction 0 measures nothing"
+            hint = "--val names a validation store, --val-fraction 0 uses none"
             raise NothingMatched(f"{train} cannot be cut in two: {error.message}", hint=hint) from error
         made.append(goal)
         talk(f"{goal}  {train}, cut by world: {1 - fraction:.0%} to learn, {fraction:.0%} to measure")
@@ -195,7 +195,7 @@ def _cut(train: Path, fraction: float, made: list[Path]) -> Sides:
 
 
 def _cut_into(goal: Path, train: Path, fraction: float) -> int:
-    """Write the two sides; episodes that nearly read like learned ones leave the one that measures."""
+    """Write the two sides; episodes near-identical to learned ones are left out of validation."""
     from trajkit._core.files import building_folder
     from trajkit.curation.leaks.leak import drop_leaks
     from trajkit.curation.selection.split import split
@@ -215,7 +215,7 @@ def _cut_into(goal: Path, train: Path, fraction: float) -> int:
 
 
 def _cut_pairs(train: Path, fraction: float, made: list[Path]) -> Sides:
-    """The two sides of a set of pairs; those of an earlier cut are taken again."""
+    """The two sides of a set of pairs; those of an earlier cut are reused."""
     from trajkit.curation.pair_file import open_pairs
     from trajkit.curation.preferences.cut import cut_pairs
 
@@ -232,7 +232,7 @@ def _cut_pairs(train: Path, fraction: float, made: list[Path]) -> Sides:
 
 
 def _of_function(store: Path, wanted: str | None, made: list[Path]) -> tuple[Path, str | None]:
-    """A store whose learned steps are of one function, and that; None where the store names none.
+    """A store whose learned steps are of one function, and the function; None if the store names none.
 
     Raises:
         RequestError: There are several, and none is chosen; or there is none of this name.
@@ -246,7 +246,7 @@ def _of_function(store: Path, wanted: str | None, made: list[Path]) -> tuple[Pat
     if wanted is None and len(functions) > 1:
         if not can_ask():
             raise RequestError(
-                f"{data.store.path} has steps of {len(functions)} functions: which is tuned?",
+                f"{data.store.path} has steps of {len(functions)} functions, and none is chosen",
                 hint=f"--train-function NAME, of {', '.join(functions)}",
             )
         wanted = choose("Which function is tuned?", functions)

@@ -1,4 +1,4 @@
-"""Jobs as tuned models: what the record of a training says, in the words of the registry."""
+"""Jobs as tuned models: the record of a job in the terms of the registry."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 _ROWS = ".provenance.parquet"
 _SIDES = {"train": ("train", "training"), "validation": ("validation",)}
-"""What the files of a job begin with, for each side."""
+"""Prefix of the files of a job, for each side."""
 
 
 def tuned_model(runs: Runs, job: TuneJob, *, name: str | None = None) -> TunedModel:
-    """A job's model and what it was made of.
+    """A job's model and its origin.
 
     Args:
         runs: Where it is kept.
-        job: Which.
-        name: What a configuration calls it; None for its name at its service, else the job's.
+        job: The job.
+        name: Its name in a configuration; None for its name at its service, else the job's.
     """
     from trajkit.registry.ledger import TunedModel
 
     names = tuple(dict.fromkeys(_names(runs, job)))
     lora: Any = job.recipe.get("lora")
-    adapter = lora.get("adapter") if isinstance(lora, dict) else None  # that it went on with
+    adapter = lora.get("adapter") if isinstance(lora, dict) else None  # that it continued
     return TunedModel(
         name=name or (names[0] if names and job.target != "local" else job.job_id),
         names=names,
@@ -49,7 +49,7 @@ def tuned_model(runs: Runs, job: TuneJob, *, name: str | None = None) -> TunedMo
 
 
 def _names(runs: Runs, job: TuneJob) -> Iterator[str]:
-    """How it is called at its service, or the folders that it is in; then its checkpoints."""
+    """Its name at its service, or the folders that it is in; then its checkpoints."""
     if (model := job.result.get("model")) is not None:
         yield str(model)
     checkpoints: Any = job.remote.get("checkpoints") or ()
@@ -78,7 +78,7 @@ def _learned(runs: Runs, job: TuneJob, side: str, data: JobData) -> Learned:
 
 
 def history_of(path: Path, digest: str) -> tuple[LineageEntry, ...]:
-    """What was done to get a store or pairs; nothing when it is another one now, or gone."""
+    """The history of a store or pairs; empty if it has changed, or is gone."""
     try:
         manifest = manifest_of(path)
     except StoreError:
@@ -87,7 +87,7 @@ def history_of(path: Path, digest: str) -> tuple[LineageEntry, ...]:
 
 
 def manifest_of(path: str | Path) -> Manifest | PairsManifest:
-    """What a store or a set of pairs says about itself.
+    """The manifest of a store or a set of pairs.
 
     Raises:
         StoreError: It is neither.
@@ -110,11 +110,11 @@ def all_models(runs: Runs) -> list[TunedModel]:
 
 
 def finished_job(job: str | None, runs_folder: Path) -> tuple[Runs, TuneJob]:
-    """The job that is named, else the last that was started here; it has a model.
+    """The named job, else the last one started here; it has a model.
 
     Raises:
         RequestError: There is none, or it has no model (yet).
-        ServiceError: It runs at a service, which did not tell how far it is.
+        ServiceError: It runs at a service, which did not report its state.
     """
     from trajkit.training.jobs import refreshed
     from trajkit.training.runs import Runs

@@ -1,4 +1,4 @@
-"""Measure a store for a first look: what it holds, what is wrong with it, and three of its episodes."""
+"""Measure a store for a first look: its content, its problems, and three of its episodes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from trajkit.store.reader import open_store
 from trajkit.store.summary import MetricSummary, Summary, summarize
 
 BYTES_PER_TOKEN = 4
-"""Of the estimate: English text has about four bytes a token."""
+"""For the estimate: English text has about four bytes per token."""
 _USUAL_SCORES = (RETURN_NAME, "score", "reward", TOTAL_REWARD)
 _SHOWN_CHARACTERS = 240
 _COPIES = ("steps.observation", "steps.action", "steps.action_executed", "steps.input")
-"""Columns whose texts stand in the messages, too; what is only in them counts."""
+"""Columns whose texts are also in the messages; secrets that are only in them count."""
 _TEXT_BYTES = " + ".join(
     f"coalesce(list_sum(list_transform(json_extract_string({column}.{field}'), lambda x: strlen(x))), 0)"
     for column in ("messages, '$[*].content[*]", "completion, '$.content[*]")
@@ -37,7 +37,7 @@ _TEXT_BYTES = " + ".join(
 
 
 class Measured(NamedTuple):
-    """What a store says of itself."""
+    """Facts about a store."""
 
     size: Size
     trainable: Trainable
@@ -55,8 +55,8 @@ def measure(path: str | Path, *, n_documents: int | None, patterns: Mapping[str,
 
     Args:
         path: The store, or `sample:NAME`.
-        n_documents: How many documents were read into it; None for a store of a person's own.
-        patterns: What is secret beside what trajkit knows: names of kinds to regular expressions.
+        n_documents: Number of documents that were read into it; None for the user's own store.
+        patterns: Further secrets: names of kinds to regular expressions.
 
     Raises:
         StoreError: The store cannot be read.
@@ -92,12 +92,12 @@ def measure(path: str | Path, *, n_documents: int | None, patterns: Mapping[str,
 
 
 def cleaner(patterns: Mapping[str, str]) -> Search:
-    """Return what replaces secrets in texts by placeholders."""
+    """Return the search that replaces secrets in texts with placeholders."""
     return Search(Finder({name: re.compile(text) for name, text in patterns.items()}), Placeholders())
 
 
 def _score(summary: Summary) -> str | None:
-    """The metric of episodes that tells good from bad: a usual one, else the one that most have."""
+    """Return the metric that separates good episodes from bad: a usual one, else the most frequent."""
     names = [
         one.name
         for one in sorted(summary.metrics, key=lambda one: -one.n)
@@ -181,7 +181,7 @@ def _secrets(path: str | Path, patterns: Mapping[str, str]) -> tuple[Secret, ...
 
 
 def _chosen(connection: duckdb.DuckDBPyConnection, score: str | None) -> list[tuple[str, str, float | None]]:
-    """Which episodes are shown: the best, the median and the worst; by length without a score."""
+    """Return the episodes to show: the best, the median and the worst; by length without a score."""
     key = "n_steps" if score is None else "score"
     rows = connection.execute(
         f"SELECT episode_id, score FROM e WHERE {key} IS NOT NULL ORDER BY {key} DESC, episode_id"
@@ -218,6 +218,6 @@ def _text(message: Any) -> str:
 
 
 def _short(text: str, clean: Search) -> str:
-    """A text on one line; secrets are replaced before it is cut, as half a secret is not recognised."""
+    """Return a text on one line, with secrets replaced before it is cut: half a secret is not recognised."""
     line = " ".join(clean.text(text, "text").split())
     return line if len(line) <= _SHOWN_CHARACTERS else f"{line[: _SHOWN_CHARACTERS - 1]}…"

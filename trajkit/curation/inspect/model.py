@@ -19,25 +19,25 @@ from trajkit.store.summary import MetricSummary
 
 
 class Share(Model):
-    """Which part of a large place was read."""
+    """The part of a large place that was read."""
 
     n_bytes: int | None
-    """Size of the part; None where it is not known."""
+    """Size of the part; None if unknown."""
     n_bytes_of: int | None
-    """Size of the whole; None where it is not known."""
+    """Size of the whole; None if unknown."""
     how: str
-    """Which part it is, such as `evenly spread lines`."""
+    """Description of the part, such as `evenly spread lines`."""
 
     @property
     def share(self) -> float | None:
-        """The part by its size, from 0 to 1; None where it is not known."""
+        """The part by its size, from 0 to 1; None if unknown."""
         if not self.n_bytes or not self.n_bytes_of:
             return None
         return min(1.0, self.n_bytes / self.n_bytes_of)
 
 
 class Size(Model):
-    """How much there is."""
+    """Sizes and counts."""
 
     n_documents: int | None
     """Documents that were seen; None for a store."""
@@ -56,7 +56,7 @@ class Size(Model):
 
 
 class Trainable(Model):
-    """What can be learned."""
+    """Counts of what can be learned."""
 
     n_steps: int
     """Steps with a known prompt and an answer, that are not for evaluation or masked."""
@@ -73,16 +73,16 @@ class Trainable(Model):
 
 
 class Wrong(Model):
-    """Something that is wrong, and where."""
+    """A problem and its place."""
 
     place: str
     """Such as `a.jsonl:12`."""
     kind: str
-    """What is wrong; the value itself is left out, as it may be secret."""
+    """The problem, without the value, which may be secret."""
 
 
 class Failed(Model):
-    """What failed."""
+    """Failures."""
 
     outcomes: dict[str, int]
     """Episodes by outcome."""
@@ -93,9 +93,9 @@ class Failed(Model):
     places: tuple[Wrong, ...]
     """The first damaged documents."""
     unread: dict[str, int]
-    """Files that no format looks at, by suffix."""
+    """Files that no format reads, by suffix."""
     missing: dict[str, int]
-    """Episodes about which something is not known, by what it is."""
+    """Episodes without a known value, by the kind of value."""
 
 
 class Repeated(Model):
@@ -108,7 +108,7 @@ class Repeated(Model):
     n_first_prompts: int
     """Episodes whose first prompt is known."""
     n_same_first_prompts: int
-    """Episodes whose first prompt another one has, too; the first of each is not counted."""
+    """Episodes whose first prompt an earlier one also has."""
 
 
 class Secret(Model):
@@ -119,11 +119,11 @@ class Secret(Model):
     n_found: int
     """Occurrences."""
     places: tuple[str, ...]
-    """Where, such as `steps.messages`."""
+    """Places, such as `steps.messages`."""
 
 
 class Leaked(Model):
-    """What is shared with an evaluation set."""
+    """Items that are shared with an evaluation set."""
 
     against: str
     """The evaluation set."""
@@ -152,14 +152,14 @@ class Example(Model):
 
 
 class Inspection(Model, Result):
-    """What a reader needs to know first about some logs."""
+    """First facts about some logs."""
 
     place: str
-    """What was read."""
+    """The place that was read."""
     format: str
     """The recognised format or source; `store` for a store."""
     n_bytes: int | None
-    """Size of all of it; None where it is not known."""
+    """Size of all of it; None if unknown."""
     sample: Share | None
     """The part that was read; None for all of it."""
     size: Size
@@ -173,21 +173,21 @@ class Inspection(Model, Result):
     secrets: tuple[Secret, ...]
     """By kind, the most frequent first; never a value."""
     leaked: Leaked | None
-    """None where no evaluation set was given."""
+    """None if no evaluation set was given."""
     examples: tuple[Example, ...]
     commands: tuple[str, ...]
-    """What to type next."""
+    """Commands to type next."""
 
     @property
     def times(self) -> float | None:
-        """By what counts of the part are multiplied for the whole; 1 where all was read; None if unknown."""
+        """Factor from counts of the part to the whole; 1 if all was read; None if unknown."""
         if self.sample is None:
             return 1.0
         share = self.sample.share
         return None if share is None else 1 / share
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields, and what the counts of a part make of the whole."""
+        """Return all fields, and estimates of the whole from the counts of a part."""
         times = self.times
         value = self.model_dump(mode="json")
         value["extrapolated"] = self.sample is not None
@@ -215,7 +215,7 @@ class Inspection(Model, Result):
 _NUMBERS = ("n", "min", "mean", "max")
 _WRAPPED = "white-space:normal;overflow-wrap:anywhere;text-align:left"
 _WIDTH = 110
-"""Columns of a text that is set where there is no terminal."""
+"""Columns of a text without a terminal."""
 
 
 class Section(NamedTuple):
@@ -229,7 +229,7 @@ class Section(NamedTuple):
 
 
 def about(found: Inspection) -> Iterator[str]:
-    """Yield what it is, and which part of it was read, as lines."""
+    """Yield lines with the kind of the logs, and the part that was read."""
     what = "a store" if found.format == "store" else f"read as {found.format}"
     yield what if found.n_bytes is None else f"{what}, {size(found.n_bytes)}"
     if found.sample is not None:
@@ -237,14 +237,14 @@ def about(found: Inspection) -> Iterator[str]:
         part = found.sample.how if share is None else f"{share:.2%} of the bytes ({found.sample.how})"
         yield f"only a part was read: {part}"
         if found.times is None:
-            yield "every count is of this part; the size of the whole is not known"
+            yield "every count is for this part; the size of the whole is unknown"
         else:
-            yield "counts are of this part; ~ is an estimate of the whole"
+            yield "counts are for this part; ~ is an estimate of the whole"
 
 
 def sections(found: Inspection) -> Iterator[Section]:
     """Yield the sections in the order of the page."""
-    yield Section("How much", ("", ""), list(_size(found)))
+    yield Section("Size", ("", ""), list(_size(found)))
     yield _trainable(found)
     yield _scored(found)
     yield _failed(found)
@@ -259,7 +259,7 @@ def sections(found: Inspection) -> Iterator[Section]:
 
 
 def example_rows(example: Example) -> list[tuple[str, str]]:
-    """Return what is told about an example, as names and texts."""
+    """Return the facts about an example, as names and texts."""
     facts = [plural(example.n_steps, "step"), f"outcome {example.outcome}"]
     if example.score is not None:
         facts.insert(0, f"score {example.score:.4g}")
@@ -289,7 +289,7 @@ def _size(found: Inspection) -> Iterator[tuple[str, str]]:
 
 
 def _whole(found: Inspection, number: int) -> str:
-    """A count, and of a part what it makes of the whole."""
+    """Write a count, and for a part the estimate of the whole."""
     times = found.times
     if found.sample is None or times is None:
         return count(number)
@@ -297,7 +297,7 @@ def _whole(found: Inspection, number: int) -> str:
 
 
 def _round(number: float) -> int:
-    """An estimate with three digits: more would say that they are known."""
+    """Round an estimate to three digits: more would look exact."""
     return int(float(f"{number:.3g}"))
 
 
@@ -311,7 +311,7 @@ def _trainable(found: Inspection) -> Section:
         ("steps that call a tool", _of(can.n_steps_with_calls, number.n_steps)),
         ("steps with token ids and log-probabilities", _of(can.n_steps_token_true, number.n_steps)),
     ]
-    return Section("What is trainable", ("", ""), rows)
+    return Section("Trainable", ("", ""), rows)
 
 
 def _of(n: int, n_of: int) -> str:
@@ -323,7 +323,7 @@ def _of(n: int, n_of: int) -> str:
 def _scored(found: Inspection) -> Section:
     rows = [metric.cells for metric in found.metrics]
     lines = [] if rows else ["nothing: no episode and no step has a metric"]
-    return Section("What is scored", ("metric", "of", "n", "min", "mean", "max"), rows, lines)
+    return Section("Scores", ("metric", "of", "n", "min", "mean", "max"), rows, lines)
 
 
 def _failed(found: Inspection) -> Section:
@@ -338,7 +338,7 @@ def _failed(found: Inspection) -> Section:
     more = sum(n for reason, n in failed.left.items() if reason.startswith("cannot be read")) - len(lines)
     if more > 0:
         lines.append(f"… and {count(more)} more")
-    return Section("What failed", ("", ""), rows, lines)
+    return Section("Failures", ("", ""), rows, lines)
 
 
 def _repeated(found: Inspection) -> Section:
@@ -347,8 +347,8 @@ def _repeated(found: Inspection) -> Section:
         ("steps with the prompt and answer of another", _of(same.n_same_answers, same.n_answers)),
         ("episodes with the first prompt of another", _of(same.n_same_first_prompts, same.n_first_prompts)),
     ]
-    lines = ["in a part fewer repeat than in the whole"] if found.sample is not None else []
-    return Section("What repeats", ("", ""), rows, lines)
+    lines = ["a part has fewer repeats than the whole"] if found.sample is not None else []
+    return Section("Duplicates", ("", ""), rows, lines)
 
 
 def _secret(found: Inspection) -> Section:
@@ -365,7 +365,7 @@ def lines(found: Inspection, n_columns: int | None = None) -> Iterator[tuple[str
 
     Args:
         found: What was found.
-        n_columns: Width of the terminal, at which texts are cut; None if it is no terminal.
+        n_columns: Width of the terminal, at which texts are cut; None if it is not a terminal.
     """
     width = n_columns or _WIDTH
     yield (styled(found.place, bold=True),)

@@ -128,7 +128,7 @@ def _opened(item: dict[str, Any], side: str) -> Iterator[duckdb.DuckDBPyConnecti
 
 
 def _find_rarest(connection: duckdb.DuckDBPyConnection, threshold: float) -> None:
-    """Create `rarest`: of each evaluation prompt so many n-grams that a similar prompt has one of them."""
+    """Create `rarest`: per evaluation prompt enough n-grams that a similar prompt has one of them."""
     connection.execute(
         "CREATE TEMP TABLE rarest AS SELECT number, run FROM (SELECT *, row_number() OVER (PARTITION BY "
         "number ORDER BY n_prompts, run) AS rank FROM eval_runs JOIN (SELECT run, count(*) AS n_prompts "

@@ -128,7 +128,7 @@ def drop_leaks(
         path: The store to clean.
         goal: The folder to write; None only counts.
         other: The store that stays as it is.
-        is_train: Whether the cleaned store is the training store: reserved worlds then leave it, too.
+        is_train: Whether the cleaned store is the training store: then reserved worlds are also removed.
         strict_text: As in `leak`.
         near: As in `leak`.
         by: As in `leak`.
@@ -194,7 +194,7 @@ def drop_leaks(
 def _check_share(near: float | None) -> None:
     if near is not None and not 0 < near <= 1:
         raise RequestError(
-            f"a similarity of {near:g}; it is above 0 and up to 1", hint=f"such as {THRESHOLD}"
+            f"the similarity must be above 0 and at most 1, not {near:g}", hint=f"such as {THRESHOLD}"
         )
 
 

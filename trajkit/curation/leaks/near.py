@@ -1,4 +1,4 @@
-"""Compute the keys of steps and episodes, which are equal for what is the same, and find what is nearly so.
+"""Compute keys of steps and episodes that are equal for equal content, and find near duplicates.
 
 Texts are compared after normalisation: Unicode NFC; every run of white space is one space; white space at
 the beginning and the end of a text is removed, and so are the ids of tool calls and the signatures of
@@ -44,7 +44,7 @@ N_VALUES = 128
 """Values of a signature. The standard error of an estimate is at most 1 / (2 * sqrt(128)) = 0.044."""
 
 _SAVED = np.dtype(np.uint16)
-"""What is kept of a value: its lowest bits, in which different values are equal once in 65,536 times (Li and
+"""The kept part of a value: its lowest bits, in which different values are equal once in 65,536 times (Li and
 König 2010, "b-bit minwise hashing")."""
 _SEED = 1
 _RECALL = 0.99
@@ -70,7 +70,7 @@ LEARNED = "is_learned AND prompt IS NOT NULL AND answer IS NOT NULL"
 """Condition on `STEP_KEYS`: the step is learned and can be compared."""
 
 EPISODE_KEYS = "trajkit_episode_keys"
-"""Table `(episode_id, is_eval, start, actions)`; null where unknown."""
+"""Table `(episode_id, is_eval, start, actions)`; null if unknown."""
 _WIDE_SPACES = r"[\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
 _CHANGING = r'"(?:id|signature)":(?:"[^"]*"|null)'
 _HASHES = ("prompt", "answer", "act")
@@ -78,7 +78,7 @@ _HASHES = ("prompt", "answer", "act")
 
 
 def rows_per_band(threshold: float) -> int:
-    """Return the most values of a band with which a pair at the threshold is found 99 times in 100."""
+    """Return the largest number of values per band that finds a pair at the threshold 99 % of the time."""
     for n_rows in (32, 16, 8, 4, 2):
         if 1 - (1 - threshold**n_rows) ** (N_VALUES // n_rows) >= _RECALL:
             return n_rows
@@ -192,7 +192,7 @@ def _keep_bands(derivation: Derivation, join: str) -> None:
 
 
 def _slices(batch: pa.RecordBatch, column: str, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Split a batch into slices with at most so many bytes in a column, or one row."""
+    """Split a batch into slices with at most this many bytes in a column, or one row."""
     if batch.num_rows <= 1 or batch.column(column).nbytes <= most_bytes:
         yield batch
         return

@@ -142,17 +142,17 @@ class LeakSide(Model):
         if n and self.n_without_seed == self.n_without_state == n:
             yield (
                 f"none of {n:,} episodes has a world (environment, task and seed) or an initial state: they "
-                "are compared by id and text, and text they share blocks"
+                "are compared by id and text, and shared text is a leak"
             )
         elif self.n_without_seed:
             yield (
                 f"{self.n_without_seed:,} of {n:,} episodes have no environment, task and seed: their worlds "
-                "cannot be compared, so text they share blocks"
+                "cannot be compared, so shared text is a leak"
             )
         if self.n_without_state > 0 and not self.n_without_seed == self.n_without_state == n:
             yield (
                 f"{self.n_without_state:,} of {n:,} episodes have no hash of their initial state by the "
-                "environment: a world under two seeds cannot be told"
+                "environment: the same world under two seeds is not recognised"
             )
         if self.n_without_prompt:
             yield (
@@ -179,7 +179,7 @@ class LeakReport(Model, Result):
     aliased: Aliased
     """Worlds with different seeds and the same text, which small environments have."""
     is_allowed: bool = False
-    """Whether `--allow-leak` let training go on in spite of a leak."""
+    """Whether `--allow-leak` let training continue in spite of a leak."""
 
     @property
     def blocking(self) -> tuple[Finding, ...]:
@@ -195,7 +195,7 @@ class LeakReport(Model, Result):
         """Return this report if training may begin, with `is_allowed` set if it leaks and that was allowed.
 
         Args:
-            allow_leak: Train in spite of a leak; every report of that training says so.
+            allow_leak: Train in spite of a leak; every report of that training run says so.
 
         Raises:
             DataError: It leaks and that is not allowed; the message lists the leaks.
@@ -215,16 +215,16 @@ class LeakReport(Model, Result):
             f"{finding.n_blocking:,} {NAMES[finding.kind][finding.n_blocking != 1]}"
             for finding in self.blocking
         )
-        other = "what is reserved" if self.evaluation is None else self.evaluation.path
+        other = "reserved worlds" if self.evaluation is None else self.evaluation.path
         way_out = (
             "`trajkit select --unreserved` leaves them out"
             if all(finding.kind is LeakKind.RESERVED for finding in self.blocking)
-            else "`trajkit split --by prompt` cuts one store without a leak, and `trajkit leak --drop eval` "
+            else "`trajkit split --by prompt` splits a store without a leak, and `trajkit leak --drop eval` "
             "cleans a side"
         )
         return DataError(
             f"{self.train.path} leaks: it shares with {other}: {found}",
-            hint=f"{way_out}; --allow-leak trains all the same",
+            hint=f"{way_out}; --allow-leak trains anyway",
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class LeakReport(Model, Result):
         if self.evaluation is not None:
             yield str(self.aliased)
         if self.is_allowed:
-            yield "this leak was allowed: what is measured on these worlds is not held out"
+            yield "this leak was allowed: results on these worlds are not held out"
         elif self.evaluation is None and not self.n_reserved:
             yield "nothing was compared: there is no evaluation store, and no seeds are reserved"
         elif not self.leaks:

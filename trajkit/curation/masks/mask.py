@@ -63,11 +63,11 @@ _OTHER = "another function"
 _CUT_OFF = ("length", "max_tokens", "max_output_tokens", "model_length")
 """Finish reasons of services for an answer that reached the token limit."""
 
-# An agent may ask models several times before it acts once: those calls have no action of their own.
+# An agent may call models several times before it acts: those calls have no action of their own.
 _ACTION = "coalesce(action_executed, nullif(CAST(action AS VARCHAR), 'null'))"
 
 # In a conversation an observation is the latest result, not the state of a world: two calls may return the
-# same result. And where another agent goes on, as one that was called, it has observations of its own.
+# same result. And another agent that continues, such as a called one, has its own observations.
 _IS_TALK = "action_executed IS NULL AND json_type(action) = 'ARRAY'"
 
 _ACTING = f"""
@@ -264,11 +264,11 @@ def _chosen(reasons: Sequence[MaskReason | str], success: str | None) -> list[Ma
     known = [reason.value for reason in MaskReason]
     for reason in reasons:
         if reason not in known:
-            raise RequestError(f"no reason {str(reason)!r} to mask for", hint=f"reasons: {', '.join(known)}")
+            raise RequestError(f"unknown reason {str(reason)!r}", hint=f"reasons: {', '.join(known)}")
     if not reasons:
-        raise RequestError("no reason is given: nothing is masked unasked", hint=f"of {', '.join(known)}")
+        raise RequestError("no reason to mask steps is given", hint=f"of {', '.join(known)}")
     if success is not None and MaskReason.AFTER_SUCCESS not in reasons:
-        raise RequestError("--success is about --reason after-success, which is not given")
+        raise RequestError("--success needs --reason after-success")
     return [reason for reason in MaskReason if reason in reasons]
 
 

@@ -62,7 +62,7 @@ def cut_pairs(pairs: Pairs, goal: Path, *, fraction: float, seed: int = 0) -> Cu
     for name in (TRAIN, VALIDATION):
         if not counts[name]:
             raise NothingMatched(
-                f"no pair of {pairs.path} falls to {name}: {len(pairs):,} pairs, few groups of them",
+                f"no pair of {pairs.path} falls to {name}: {len(pairs):,} pairs in few groups",
                 hint="--val with other pairs, another --val-fraction, or 0 for none",
             )
     arguments: JsonObject = {"ratio": {TRAIN: 1 - fraction, VALIDATION: fraction}, "seed": seed, "rule": RULE}

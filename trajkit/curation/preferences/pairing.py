@@ -152,8 +152,8 @@ def pick(derivation: Derivation, *, margin: float, per_state: int) -> list[Picke
 
     Args:
         derivation: Has the table `trajkit_candidate`.
-        margin: Least difference of the gains of both episodes.
-        per_state: Most pairs of a state: those with the largest margins.
+        margin: Minimum difference of the gains of both episodes.
+        per_state: Maximum pairs per state: those with the largest margins.
     """
     # as texts, which are much faster in Python, but sorted before
     derivation.connection.execute(
@@ -178,8 +178,8 @@ def best_pairs(sides: Sequence[Side], *, margin: float, most: int) -> list[Picke
 
     Args:
         sides: The candidates of the state.
-        margin: Least difference of the gains, above 0.
-        most: Most pairs.
+        margin: Minimum difference of the gains, above 0.
+        most: Maximum number of pairs.
     """
     # of sides with the same choice and answer only the best can be chosen, and only the worst rejected
     best: dict[tuple[str, str], Side] = {}

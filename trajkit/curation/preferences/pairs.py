@@ -188,10 +188,10 @@ class PairOptions(Model):
     level: Level = Level.STEP
     """How long a side is; a demonstration is always one answer."""
     margin: float | None = None
-    """Least difference between the scores of both episodes, above 0. Required, except for demonstrations,
+    """Minimum difference between the scores of both episodes, above 0. Required, except for demonstrations,
     which have no score."""
     per_state: Annotated[int, Field(ge=1)] = 1
-    """Most pairs of one state or prompt: those with the largest margins."""
+    """Maximum pairs per state or prompt: those with the largest margins."""
     same_prompt: bool = False
     """Whether pairs by state must also share the prompt and tools. Then variants with different prompts are
     not paired, and neither are histories with different thoughts."""
@@ -211,11 +211,11 @@ class PairOptions(Model):
     def _check(self) -> Self:
         if self.match == Match.DEMONSTRATION:
             if self.margin is not None or self.score is not None:
-                raise ValueError("a demonstration has no score: --margin and --score are not for it")
+                raise ValueError("a demonstration has no score: leave out --margin and --score")
             if self.level != Level.STEP:
                 raise ValueError("a demonstration is one answer: --level step")
         elif self.margin is None:
-            raise ValueError("no --margin: how much better must the chosen side be? Such as --margin 0.1")
+            raise ValueError("--margin is missing: the least difference of the two scores, such as 0.1")
         elif self.margin <= 0:
             raise ValueError(f"--margin {self.margin} is not above 0")
         if self.match != Match.STATE and (self.same_prompt or self.env is not None):
@@ -256,8 +256,8 @@ def search(derivation: Derivation, asked: PairOptions, key: Key, witness: Witnes
     find_candidates(derivation, by_state=by_state, is_episode=is_episode, same_prompt=asked.same_prompt)
     if not by_state and (n_apart := n_prompts_apart(derivation)):
         notes.append(
-            f"{n_apart:,} prompts were answered unlike in several groups ({key.words}) and are paired "
-            "only within one, as a split may part groups: `trajkit split` first, and pair a side of it"
+            f"{n_apart:,} prompts have different answers in several groups ({key.words}) and are paired only "
+            "within one, because a split may separate groups: run `trajkit split` first, then pair a side"
         )
     picked = _picked(derivation, asked, witness)
     return Found(picked, score, notes if picked else [*notes, *_why_none(derivation, score, asked)])
@@ -294,8 +294,8 @@ def _why_none(derivation: Derivation, score: Score, asked: PairOptions) -> list[
     if not n_candidates:
         return ["no step has a known prompt and an answer that is learned"]
     if not n_parting:
-        return [f"no two attempts part at one {asked.match}"]
-    return [f"where they part, no two that say different things are {asked.margin:g} of {score.name} apart"]
+        return [f"no two attempts diverge at the same {asked.match}"]
+    return [f"where they diverge, no two different answers are {asked.margin:g} of {score.name} apart"]
 
 
 def _attempts(derivation: Derivation, key: Key, score: Score, asked: PairOptions) -> None:
@@ -356,5 +356,5 @@ def _demonstrated(derivation: Derivation, include_eval: bool) -> Found:
                 continue
             side = Side("", "", episode_id, step_index, 0.0)
             picked.append(Picked(side, side))
-    notes = [f"{n_same:,} demonstrations say what the answer says: no pair"] if n_same else []
+    notes = [f"{n_same:,} demonstrations equal the answer: no pair"] if n_same else []
     return Found(picked, None, notes)

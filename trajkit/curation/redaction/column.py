@@ -94,7 +94,7 @@ class Search:
         place = f"{table}.{column.name}"
         if values.null_count == len(values):
             return None
-        whole: Any = values.combine_chunks()  # else the search would be prepared anew for each chunk
+        whole: Any = values.combine_chunks()  # else the search would be prepared again for each chunk
         if column.sql_type == "VARCHAR[]":
             inside = self._texts(whole.flatten(), place, column)
             return None if inside is None else _lists(whole, inside, is_sorted=table == "episodes")
@@ -311,7 +311,7 @@ class Findings:
         return numbers
 
     def add(self, other: Findings) -> None:
-        """Add what was found after this."""
+        """Add later findings."""
         self.found.update(other.found)
         self.n_texts += other.n_texts
         self.n_bytes += other.n_bytes

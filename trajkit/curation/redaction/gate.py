@@ -77,14 +77,14 @@ def opinion_of(texts: Iterable[str]) -> Opinion | None:
             ) as process,
         ):
             assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # its exit code tells the cause
+            with contextlib.suppress(BrokenPipeError):  # its exit code shows the cause
                 process.stdin.writelines(text.encode("utf-8", "replace") + b"\n" for text in texts)
                 process.stdin.close()
         if process.returncode not in (0, _FOUND):
             words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             raise RequestError(
-                f"{program} failed with {process.returncode}: {words[-1] if words else 'it said nothing'}",
-                hint="--no-gate does without it",
+                f"{program} failed with {process.returncode}: {words[-1] if words else 'no output'}",
+                hint="--no-gate skips it",
             )
         found = json.loads(report.read_text(encoding="utf-8") or "[]") if report.is_file() else []
         return Opinion(program, dict(Counter(str(each.get("RuleID", "?")) for each in found or ())))

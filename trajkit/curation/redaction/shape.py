@@ -245,7 +245,7 @@ _PREFIX_KINDS = tuple((kind, re.compile(f"{prefix}{rest}", re.ASCII)) for kind, 
 
 
 def kind_of(value: str) -> str:
-    """Return the kind of a token, which its prefix tells."""
+    """Return the kind of a token from its prefix."""
     return next(kind for kind, pattern in _PREFIX_KINDS if pattern.fullmatch(value))
 
 
@@ -409,4 +409,4 @@ KINDS = tuple(
 """Every kind."""
 
 PERSONAL = frozenset(shape.kind for shape in _OF_PEOPLE)
-"""The kinds that are no key but tell who somebody is."""
+"""The kinds that identify a person, and are not keys."""

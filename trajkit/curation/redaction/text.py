@@ -179,7 +179,7 @@ class Placeholders:
     """Assigns placeholders: equal values get the same one.
 
     Args:
-        numbers: Numbers of values, by kind and `key_of`; a value that is not there gets the next one.
+        numbers: Numbers of values, by kind and `key_of`; a new value gets the next one.
     """
 
     def __init__(self, numbers: Mapping[tuple[str, bytes], int] | None = None) -> None:
@@ -199,7 +199,7 @@ class Placeholders:
 
 
 def key_of(value: str) -> bytes:
-    """Return what stands for a value where the value itself must not: a hash."""
+    """Return a hash that replaces a value where the value itself must not be kept."""
     return hashlib.blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

@@ -26,7 +26,7 @@ _EPISODES_AT_ONCE = 200
 _NOT_OURS = "no environment of trajkit's ({}): name it with --env"
 _SHOWN = 60
 _LISTED = 5
-"""Most listed differences of an episode: after one observation differs, all later ones do."""
+"""Maximum listed differences per episode: after one observation differs, all later ones do."""
 
 # Python's `sum` rounds differently from 3.12 on, and the gateway's database keeps metrics in 32 bits.
 _SUM, _METRIC = 1e-12, 2e-7

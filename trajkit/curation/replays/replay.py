@@ -208,7 +208,7 @@ class Judged:
             "coalesce(e.total_reward, j.total_reward) AS total_reward, "
             "coalesce(e.initial_state_hash, j.initial_state_hash) AS initial_state_hash, "
             "CASE WHEN e.outcome = 'unknown' THEN coalesce(j.outcome, 'unknown') "
-            # a metric alone cannot tell a failure from an episode that was cut off
+            # a metric alone cannot distinguish a failure from a truncated episode
             "WHEN e.outcome = 'failure' AND j.outcome = 'truncated' THEN 'truncated' ELSE e.outcome END "
             "AS outcome) FROM episodes e LEFT JOIN judged j ON j.episode_id = e.episode_id"
         )
@@ -216,7 +216,7 @@ class Judged:
 
 
 OnProgress = Callable[[str, int, int | None], None]
-"""Gets what is being done, how much of it is done, and of how much in all."""
+"""Called with the name of the work, the amount done, and the total."""
 
 
 class Replayed(NamedTuple):
@@ -323,7 +323,7 @@ def play_span(item: dict[str, Any]) -> str:
     """Replay a span of the episodes, write the verdicts as JSON lines, and return the file's name."""
     name = f"verdicts-{secrets.token_hex(6)}.jsonl"
     with deriving(item["store"], threads=1, is_verified=True) as derivation:
-        # what only the lineage says stays marked as such
+        # values that only the lineage has stay marked as such
         worlds = worlds_of(derivation.store.manifest, item["env"], item["settings"], item["max_steps"])
         spans = stored(derivation, worlds.env is not None, item["where"])
         with (Path(item["folder"]) / name).open("w", encoding="utf-8") as file:

@@ -40,7 +40,7 @@ def reals_in(column: pa.Array[Any]) -> Numbers:
 
 
 def numbers_of(values: Numbers, is_known: Numbers | None = None) -> pa.Array[Any]:
-    """Make a column of integers; null where they are not known."""
+    """Make a column of integers; null if they are not known."""
     validity = None if is_known is None else _bits(is_known)
     whole = np.ascontiguousarray(values, np.int64)
     return pa.Array.from_buffers(pa.int64(), len(whole), [validity, buffer_of(whole)])

@@ -18,7 +18,7 @@ from trajkit.schema import Model
 from trajkit.store.dataset import Dataset
 
 Progress = Callable[[int, int], None]
-"""Gets how many steps are done, and how many there are."""
+"""Called with the number of steps done, and the total."""
 
 
 class Saving(Model):
@@ -141,7 +141,7 @@ def warnings_of(form: Format, n_rows: int, n_evaluation: int) -> Iterator[str]:
     """
     least = form.min_rows if isinstance(form, SftFormat | PreferenceFormat | JudgedFormat) else 1
     if n_rows < least:
-        yield f"{console.plural(n_rows, 'row')}: {form.name} wants at least {least}, or the file is refused"
+        yield f"{console.plural(n_rows, 'row')}: {form.name} needs at least {least}, or the file is refused"
     if n_evaluation:
         episodes = console.plural(n_evaluation, "evaluation episode")
-        yield f"training takes in {episodes}: what they measure is void"
+        yield f"{episodes} included: evaluating on them is then void"

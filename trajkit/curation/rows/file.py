@@ -176,7 +176,7 @@ def _about_units(form: SftFormat | JudgedFormat, unit: Unit, tally: Tally, *, is
         if is_free:
             yield (
                 f"each row is a conversation (--unit episode): {form.name} learns every answer of a row, and "
-                "rows of later steps would teach the answers before them again"
+                "rows of later steps would teach earlier answers again"
             )
     elif not is_free:
         yield "no prompt continues the previous one: each step is a row of its own"

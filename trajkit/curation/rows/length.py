@@ -30,11 +30,11 @@ class Fitted(NamedTuple):
 
 
 class Lengths:
-    """Counts tokens, and enforces the most tokens of a row.
+    """Counts tokens, and enforces the maximum tokens per row.
 
     Args:
         tokenizer: The tokenizer.
-        asked: The most tokens of a row, and what to do with longer rows.
+        asked: The maximum tokens per row, and what to do with longer rows.
         is_text: Whether rows are texts for a base model: then no chat template is used.
         tally: Counts the rows left out and trimmed.
     """

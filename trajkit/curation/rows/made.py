@@ -34,7 +34,7 @@ class Task(NamedTuple):
     """One shard of a conversion."""
 
     store: str
-    """Where the store is."""
+    """Place of the store."""
     verbs: tuple[Verb, ...]
     """The verbs that choose the episodes of all shards."""
     span: Span
@@ -44,7 +44,7 @@ class Task(NamedTuple):
     asked: Options
     """The options."""
     folder: Path
-    """Where its files go."""
+    """Folder for its files."""
 
 
 class Made(NamedTuple):

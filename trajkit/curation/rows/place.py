@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trajkit._core.address import Address
-from trajkit._core.files import refuse_existing, settle, temporary_beside, write_text
+from trajkit._core.files import make_parent, refuse_existing, settle, temporary_beside, unwritable, write_text
 from trajkit._core.sending import publish
 from trajkit.curation.rows.provenance import is_ours, provenance_path
 from trajkit.curation.rows.request import FileKind
-from trajkit.errors import StoreError
 
 _NAMES = {FileKind.JSONL: "train.jsonl", FileKind.PARQUET: "train.parquet"}
 _SUFFIXES = (".jsonl", ".json", ".parquet")
@@ -52,11 +51,11 @@ class Place:
             StoreError: Something cannot be written.
         """
         try:
-            self.work.parent.mkdir(parents=True, exist_ok=True)
+            make_parent(self.goal)
             self.work.mkdir()
             yield self.work
         except OSError as error:
-            raise StoreError(f"{self.goal} could not be written: {error.strerror or error}") from error
+            raise unwritable(self.goal, error) from error
         finally:
             shutil.rmtree(self.work, ignore_errors=True)
 

@@ -71,7 +71,7 @@ class Options(Model):
     thoughts: Thoughts = Thoughts.KEEP
     """What happens to thoughts."""
     max_length: Annotated[int, Field(gt=0)] | None = None
-    """Most tokens of a row; None for no limit. Needs `tokenizer`."""
+    """Maximum tokens per row; None for no limit. Needs `tokenizer`."""
     overlong: Overlong = Overlong.ERROR
     """What happens to longer rows."""
     tokenizer: str | None = None

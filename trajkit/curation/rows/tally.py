@@ -161,7 +161,7 @@ def refuse_what_is_wrong(tally: Tally, form: Format, asked: Options) -> None:
         raise DataError(
             f"{plural(tally.n_overlong, 'row')} longer than {asked.max_length:,} tokens: "
             f"{_listed(tally.overlong, tally.n_overlong)}",
-            hint="--overlong drop leaves them out, --overlong trim-history takes their oldest turns away",
+            hint="--overlong drop leaves them out, --overlong trim-history removes their oldest turns",
         )
     if tally.losses and asked.strict:
         raise DataError(
@@ -179,7 +179,7 @@ def _ways_out(tally: Tally, form: Format, asked: Options) -> Iterator[str]:
     if tally.has_undeclared:
         yield "declare the tools that are called: --tools from-calls"
     if isinstance(form, StartFormat):
-        yield "learn from what was played: trajkit rl local --from, or --to tinker, verl or prime-rl"
+        yield "learn from the played episodes: trajkit rl local --from, or --to tinker, verl or prime-rl"
     yield "leave such rows out and count them: --skip-bad (skip_bad=True)"
 
 

@@ -49,7 +49,7 @@ class Scores:
     Args:
         derivation: The store.
         spec: The scorer, for messages.
-        max_bad: Most failures.
+        max_bad: Maximum number of failures.
     """
 
     def __init__(self, derivation: Derivation, spec: str, max_bad: int) -> None:
@@ -98,7 +98,7 @@ class Scores:
         for step_index, reason in marks.bad:
             self.n_bad += 1
             self.reasons[reason] += 1
-            # of an episode all are about steps, or one is about itself: no step is compared with None
+            # an episode has marks of steps, or one of its own: None is not compared with a step
             self.bad = sorted([*self.bad, Bad(marks.episode_id, step_index, reason)])[:_LISTED]
         self._in_a_row = self._in_a_row + 1 if marks.bad and not marks.scores else 0
         if self._in_a_row >= _FAILURES_IN_A_ROW and self.n_bad > self._max_bad:
@@ -124,12 +124,12 @@ class Scores:
         if len(self._examples) > 1:
             examples = " and ".join(self._examples[kind] for kind in sorted(self._examples))
             raise DataError(
-                f"{self._spec} gives numbers and yes or no: {examples}", hint="a metric is one or the other"
+                f"{self._spec} returns numbers and booleans: {examples}", hint="a metric is one or the other"
             )
         if not self._examples:
             raise NothingMatched(
                 f"{self._spec} scored nothing in {self._derivation.store.path}",
-                hint=f"it said None {self.n_none:,} times and failed {self.n_bad:,} times",
+                hint=f"it returned None {self.n_none:,} times and failed {self.n_bad:,} times",
             )
         return next(iter(self._examples))
 
@@ -153,7 +153,7 @@ class Scores:
     def _too_bad(self, how_many: str) -> DataError:
         return DataError(
             f"{self._spec} failed on {how_many}, first on {self.bad[0]}",
-            hint="correct it and run again: scores are kept; or accept that many failures with --max-bad",
+            hint="correct it and run again: scores are kept; or accept this many failures with --max-bad",
         )
 
 

@@ -25,7 +25,7 @@ from trajkit.store.layout import quoted
 from trajkit.store.reader import open_store
 
 OnProgress = Callable[[str, int, int | None], None]
-"""Gets what is being done, how much of it is done, and of how much in all."""
+"""Called with the name of the work, the amount done, and the total."""
 
 Per = Literal["episode", "step"]
 """Whether episodes or steps are scored."""
@@ -83,7 +83,7 @@ def score(
         per: Score episodes, or steps.
         optimize: Whether larger or smaller scores are better; None if unknown.
         engine: Scores spans of the episodes and writes the new store; None for this process.
-        max_bad: Most failures; a failed one has no value of the metric.
+        max_bad: Maximum failures; a failed one has no value of the metric.
         new_run: Score everything again, ignoring earlier runs.
         journals: Folder of the journals.
         on_progress: Gets the progress in episodes.
@@ -151,7 +151,7 @@ def _scored(derivation: Derivation, scores: Scores, scorer: Scorer, per_step: bo
         for path in derivation.over(score_span, facts, what="score"):
             for line in path.read_text(encoding="utf-8").splitlines():
                 yield Marks(*json.loads(line))
-    finally:  # what is done is in the journal, without what failed and must be tried again
+    finally:  # the journal has the results, without failures, which must be tried again
         shutil.rmtree(derivation.folder, ignore_errors=True)
 
 
@@ -189,7 +189,7 @@ def _refuse_name(manifest: Manifest, name: str, level: MetricLevel) -> None:
     for metric in manifest.metrics:
         if metric.level == level and metric.name.lower() == name.lower():
             raise RequestError(
-                f"there is a metric {metric.name!r} already",
+                f"the metric {metric.name!r} exists already",
                 hint="choose another --name; a store never loses a metric",
             )
 

@@ -33,7 +33,7 @@ class Unusable(Exception):
 
 
 class Identity(NamedTuple):
-    """Which code scored."""
+    """Identity of the code that scored."""
 
     spec: str
     """As the user wrote it."""
@@ -140,7 +140,7 @@ def _found(spec: str) -> Callable[..., Any]:
     if not callable(found):
         raise RequestError(f"{spec} is {type(found).__name__}, not a function")
     if isinstance(found, type) and not any("__call__" in vars(base) for base in found.__mro__):
-        raise RequestError(f"{spec} cannot be called once it is made", hint="def __call__(self, episode)")
+        raise RequestError(f"an instance of {spec} cannot be called", hint="def __call__(self, episode)")
     return found  # type: ignore[no-any-return]
 
 

@@ -1,7 +1,7 @@
-"""Draw the control of a selection: a random set with as much to learn, to test what the selection brings.
+"""Draw the control of a selection: a random set with as much to learn, to test whether the selection helps.
 
 Episodes are drawn at random, without replacement, from the whole store, including those selected, until their
-tokens match the selection's. Episodes that were played for evaluation must not train: they are drawn only if
+tokens match the selection's. Evaluation episodes are not for training: they are drawn only if
 the selection has some.
 """
 
@@ -25,7 +25,7 @@ _LEARNED = "loss_weight > 0 AND completion IS NOT NULL"
 
 
 class Amount(NamedTuple):
-    """How much there is to learn in a selection and in its control."""
+    """Amounts to learn in a selection and in its control."""
 
     unit: str
     chosen: int

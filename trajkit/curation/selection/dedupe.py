@@ -1,7 +1,7 @@
 """Remove duplicates: leave out repeated episodes, and set the loss of repeated steps to 0.
 
-A step cannot leave its episode, because the later steps build on it: a duplicate stays as context, with
-`loss_weight` 0. An episode leaves when it repeats another, or when all its learned steps are duplicates. Of
+A step cannot be removed from its episode, because later steps build on it: a duplicate stays as context, with
+`loss_weight` 0. An episode is left out if it repeats another, or if all its learned steps are duplicates. Of
 duplicates the first by id stays. Episodes that were played for evaluation are compared with each other only.
 """
 
@@ -55,7 +55,7 @@ def dedupe(
 ) -> tuple[Manifest | None, LineageEntry]:
     """Write a store in which no learned step repeats another.
 
-    Beside the store, `GOAL.duplicates.parquet` names for every dropped row the row of its group that stayed:
+    Beside the store, `GOAL.duplicates.parquet` names for every dropped row the kept row of its group:
     the columns `kind`, `episode_id`, `step_index` (null for a whole episode), `kept_episode_id`,
     `kept_step_index` and `similarity` (of near duplicates, estimated). The lineage names the file and its
     sha256.
@@ -120,11 +120,11 @@ def groups_path(goal: Path) -> Path:
 
 def _check(*, exact: bool, episodes: bool, near: float | None, shingle: int) -> None:
     if not exact and not episodes and near is None:
-        raise RequestError("nothing to look for", hint="--exact, --episodes or --near 0.9 (near=0.9)")
+        raise RequestError("no comparison is chosen", hint="--exact, --episodes or --near 0.9 (near=0.9)")
     if near is not None and not 0 < near <= 1:
-        raise RequestError(f"a similarity of {near:g}; it is above 0 and up to 1", hint="such as 0.9")
+        raise RequestError(f"the similarity must be above 0 and at most 1, not {near:g}", hint="such as 0.9")
     if not 1 <= shingle <= 64:
-        raise RequestError(f"a run of {shingle} words; it is 1 to 64", hint="such as 5")
+        raise RequestError(f"a run must have 1 to 64 words, not {shingle}", hint="such as 5")
 
 
 def _find(derivation: Derivation, *, exact: bool, episodes: bool) -> None:

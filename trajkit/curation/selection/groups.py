@@ -1,6 +1,6 @@
 """Group attempts at the same task, and define the names that a condition on episodes and groups may use.
 
-The score of an episode is the metric asked for, else its metric `episode_return` if the store has one, else
+The score of an episode is the requested metric, else its metric `episode_return` if the store has one, else
 `total_reward`. `trajkit.curation.keys` defines a group: environment, task and seed, or any columns.
 """
 
@@ -27,12 +27,12 @@ _RATED = "('success', 'failure', 'truncated')"
 
 
 class Score(NamedTuple):
-    """How good an episode was."""
+    """The quality of episodes."""
 
     name: str
     """The metric, or `total_reward`."""
     sql: str
-    """SQL of a double over `episodes`, null where it was not measured."""
+    """SQL of a double over `episodes`, null if it was not measured."""
     is_less_better: bool = False
     """Whether the store says that smaller values of the metric are better."""
 

@@ -1,4 +1,4 @@
-"""The episodes that a selection draws from, narrowed stage by stage; each stage counts who left and why."""
+"""Narrow the episodes of a selection stage by stage, and count those left out by reason."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Pool:
 
     relation = "trajkit_kept_0"
     """Relation with `episode_id`, `n_steps`, `key`, `score`, `env_id`, `task`, `outcome` and `purpose` of the
-    episodes that are left."""
+    remaining episodes."""
 
     def __init__(
         self,

@@ -140,8 +140,8 @@ def _stages(pool: Pool, selection: Selection, share: Share | None) -> Iterator[_
     if selection.sample is not None:
         if pool.size.n_episodes < selection.sample:
             raise RequestError(
-                f"a sample of {selection.sample:,} and only {pool.size.n_episodes:,} episodes are left",
-                hint=f"ask for at most {pool.size.n_episodes:,}, or for fewer in the earlier options",
+                f"a sample of {selection.sample:,}, but only {pool.size.n_episodes:,} episodes are left",
+                hint=f"ask for at most {pool.size.n_episodes:,}, or loosen the earlier options",
             )
         order = drawn("sample", selection.seed)
         yield _Stage(
@@ -231,7 +231,7 @@ class Selection(Model):
     """The options of a selection. The stages apply in the order of the fields."""
 
     unreserved: bool = False
-    """Whether episodes of reserved worlds leave, by seed and by state, also from the control."""
+    """Whether to leave out episodes of reserved worlds, by seed and by state, also from the control."""
     where: tuple[str, ...] = ()
     """Conditions, or one, over the columns of episodes, metrics, `tags.KEY`, and `n`, `n_success`, `avg`,
     `best`, `worst`, `rank` and `pass@k` of the episode's group in the whole store, such as `0 < avg < 1 and
@@ -271,5 +271,5 @@ class Selection(Model):
     def _check(self) -> Self:
         for name in ("best_of", "max_per_task", "sample"):
             if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} is {value}; it is 1 or more")
+                raise ValueError(f"{name} is {value}; it must be 1 or more")
         return self

@@ -27,7 +27,7 @@ from trajkit.store.engine import literal
 from trajkit.store.reader import Store
 
 RULE = "sha256(seed:key), 52 bits"
-"""How a group's place is computed, as the manifest names it; another computation must get another name."""
+"""Name in the manifest of how a group's place is computed; another computation needs another name."""
 
 PROMPT = "prompt"
 """Name among the columns of a key that also keeps together episodes with a common prompt, world or state."""
@@ -253,7 +253,7 @@ def _from_each_beginning(derivation: Derivation, counts: Mapping[str, int], inte
     for name, most in counts.items():
         if available.get(name, 0) < most:
             raise RequestError(
-                f"{available.get(name, 0):,} episodes fall to {name}, and {most:,} were asked for",
+                f"{available.get(name, 0):,} episodes fall to {name}, but {most:,} were asked for",
                 hint=f"{_typed(counts)} needs more data than it takes; ask for fewer, or for shares",
             )
     cases = [f"WHEN side = {literal(name)} AND n <= {most} THEN side" for name, most in counts.items()]
@@ -373,7 +373,7 @@ class Ratio(NamedTuple):
     shares: Mapping[str, Decimal]
     """Share of all places for each side; they add up to 1 at most."""
     counts: Mapping[str, int]
-    """Most episodes of each side; empty if shares were given."""
+    """Maximum episodes per side; empty if shares were given."""
 
 
 def parse_ratio(text: str) -> dict[str, float]:
@@ -390,7 +390,7 @@ def parse_ratio(text: str) -> dict[str, float]:
         except (ValueError, ArithmeticError):
             raise RequestError(f"{piece.strip()!r} is not a side and its share", hint=_EXAMPLES) from None
         if name in ratio:
-            raise RequestError(f"side {name!r} is there twice", hint=_EXAMPLES)
+            raise RequestError(f"side {name!r} is given twice", hint=_EXAMPLES)
         ratio[name] = int(value) if value.isdecimal() else number
     return ratio
 

@@ -251,4 +251,4 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 def _check_confidence(confidence: float) -> None:
     if not 0 < confidence < 1:
-        raise RequestError(f"a confidence of {confidence:g}; it lies between 0 and 1", hint="such as 0.95")
+        raise RequestError(f"the confidence {confidence:g} is not between 0 and 1", hint="such as 0.95")

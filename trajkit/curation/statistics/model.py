@@ -28,7 +28,7 @@ class Group(Model):
     """Episodes that share a task, a variant or the like."""
 
     by: str
-    """`all`, `task`, `variant`, `purpose`, `split`, or the columns that were asked for."""
+    """`all`, `task`, `variant`, `purpose`, `split`, or the requested columns."""
     name: str | None
     """The task (with its environment), the variant and so on; None when unknown."""
     n_episodes: int

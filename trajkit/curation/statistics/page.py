@@ -38,16 +38,16 @@ def page(stats: Stats) -> str:
             html_table(("", ""), [(name, text) for name, text in facts(stats)]),
         ]
     )
-    return document(f"{names}: numbers about a dataset", body)
+    return document(f"{names}: statistics of a dataset", body)
 
 
 def _estimates(stats: Stats) -> Iterator[str]:
     charts = (
-        ("Success", "success", True, "Share of the episodes whose outcome is known."),
-        (stats.score_name or "Score", "score", False, "Mean of an episode."),
-        ("Length", "n_steps_each", False, "Mean steps of an episode."),
-        ("Input tokens", "n_input_tokens", False, "Mean of an episode's prompts, where they were counted."),
-        ("Output tokens", "n_output_tokens", False, "Mean of an episode's answers, where they were counted."),
+        ("Success", "success", True, "Share of the episodes with a known outcome."),
+        (stats.score_name or "Score", "score", False, "Mean per episode."),
+        ("Length", "n_steps_each", False, "Mean steps per episode."),
+        ("Input tokens", "n_input_tokens", False, "Mean of an episode's prompts, if counted."),
+        ("Output tokens", "n_output_tokens", False, "Mean of an episode's answers, if counted."),
     )
     for heading, field, is_share, caption in charts:
         rows = [(group, getattr(group, field)) for group in shown_groups(stats)]
@@ -69,7 +69,7 @@ def _spreads(spreads: Sequence[Spread]) -> Iterator[str]:
     varied = [spread for spread in spreads if len(spread.heights) > 1]
     if not spreads:
         return
-    yield "<h2>How it is spread</h2>"
+    yield "<h2>Distributions</h2>"
     for spread in varied:
         yield f"<h3>{escape(spread.of)}</h3>"
         yield histogram(spread.edges, spread.heights, title=f"Histogram of {spread.of}")
@@ -84,14 +84,14 @@ def _actions(stats: Stats) -> Iterator[str]:
         return
     yield f"<h2>Actions</h2><p>{coverage.n_actions:,} distinct; entropy {coverage.entropy_bits:.2f} bits"
     if coverage.entropy_share is not None:
-        yield f", {coverage.entropy_share:.0%} of what it could be"
+        yield f", {coverage.entropy_share:.0%} of the maximum"
     yield ".</p>"
     rows = [Bar(one.action, one.n, f"{one.n:,} ({one.n / total:.1%})") for one in coverage.actions]
     yield bars(rows, title="How often each action was taken")
 
 
 def _funnel(stats: Stats) -> Iterator[str]:
-    yield "<h2>From what was seen to what is learned</h2><p>Steps.</p>"
+    yield "<h2>From the seen steps to the learned ones</h2><p>Steps.</p>"
     rows = [Bar(stage.name, stage.n_steps, f"{stage.n_steps:,}") for stage in stats.funnel]
     yield bars(rows, title="Steps after each stage")
     tokens = [

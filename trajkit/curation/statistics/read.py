@@ -28,12 +28,12 @@ DIMENSIONS = {
 }
 """The kinds of groups, as SQL over `e`."""
 OWN = "own"
-"""The column of `e` with the groups that were asked for."""
+"""The column of `e` with the requested groups."""
 
 _ACTION = """coalesce(action_executed, CASE json_type(action) WHEN 'NULL' THEN NULL
     WHEN 'VARCHAR' THEN action->>'$' ELSE CAST(action AS VARCHAR) END)"""
 
-# of tool calls the names: their arguments are hardly ever the same twice
+# for tool calls the names: their arguments rarely repeat
 _KIND = f"""CASE WHEN action_executed IS NULL AND json_type(action) = 'ARRAY'
     THEN array_to_string(json_extract_string(action, '$[*].name'), ' and ') ELSE {_ACTION} END"""
 
@@ -72,7 +72,7 @@ def read(
         connection: An empty database.
         stores: The stores; the same id may be in several.
         score: The score, from `score_name`.
-        by: Columns, metrics or `tags.NAME` of the groups that were asked for.
+        by: Columns, metrics or `tags.NAME` of the requested groups.
     """
     selects: dict[str, list[str]] = {"e": [], "s": []}
     connection.execute("CREATE TABLE answers (prompt UBIGINT, answer UBIGINT)")
@@ -119,7 +119,7 @@ def score_name(stores: Sequence[Store], asked: str | None) -> str:
 
 
 def score_sql(store: Store, name: str | None) -> str:
-    """Return the score of an episode in SQL, as a DOUBLE; null where the store does not have the metric."""
+    """Return the score of an episode in SQL, as a DOUBLE; null if the store does not have the metric."""
     if name == TOTAL_REWARD:
         return TOTAL_REWARD
     has_it = any(m.name == name and m.level == "episode" for m in store.manifest.metrics)

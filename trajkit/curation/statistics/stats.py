@@ -48,7 +48,7 @@ from trajkit.store.layout import MANIFEST_NAME
 from trajkit.store.reader import Store, open_store, verify
 
 MOST_GROUPS = 100
-"""Most listed groups of a kind, the largest first; the others are counted."""
+"""Maximum listed groups per kind, the largest first; the others are counted."""
 
 _BARS = 20
 _MEASURES = {
@@ -272,7 +272,7 @@ def _edges(values: Values) -> list[float]:
 
 
 def funnel(manifests: Sequence[Manifest], weights: Weights, n_tokens: int | None) -> tuple[Stage, ...]:
-    """Return the stages of a dataset, oldest first; the last is what is learned.
+    """Return the stages of a dataset, oldest first; the last is the learned steps.
 
     Args:
         manifests: Manifests of the stores, of which the common lineage is used.

@@ -9,9 +9,9 @@ from trajkit.curation.statistics.chart import brief
 from trajkit.curation.statistics.model import Estimate, Group, Spread, Stats
 
 _MOST_ROWS = 30
-"""Most shown groups of a kind."""
+"""Maximum shown groups per kind."""
 _LONGEST = 60
-"""Most shown characters of an action."""
+"""Maximum shown characters per action."""
 _BAR = 30
 """Terminal columns of a bar of 100 %."""
 _GAP = 2
@@ -85,7 +85,7 @@ def metric_rows(stats: Stats) -> Table:
 
 
 def funnel_rows(stats: Stats) -> Table:
-    """Return a row per stage, preceded by one per reason for which episodes or steps left."""
+    """Return a row per stage, preceded by one per reason for leaving out episodes or steps."""
     rows: list[tuple[str, ...]] = []
     for stage in stats.funnel:
         rows += [
@@ -118,7 +118,7 @@ def facts(stats: Stats) -> Iterator[tuple[str, str]]:
         yield "initial states", f"{coverage.n_initial_states:,}{unknown}"
     entropy = f"{coverage.n_actions:,} distinct, entropy {coverage.entropy_bits:.3f} bits"
     if coverage.entropy_share is not None:
-        entropy += f" ({coverage.entropy_share:.0%} of what it could be)"
+        entropy += f" ({coverage.entropy_share:.0%} of the maximum)"
     yield "actions", entropy + _unknown(coverage.n_without_action, "steps without")
     judged = stats.n_steps - coverage.n_unjudged
     if judged:
@@ -164,7 +164,7 @@ def lines(stats: Stats, n_columns: int | None = None) -> Iterator[tuple[str | St
 
     Args:
         stats: The statistics.
-        n_columns: Width of the terminal, for bars and for splitting wide tables; None if it is no terminal.
+        n_columns: Width of the terminal, for bars and for splitting wide tables; None if there is none.
     """
     yield (styled(", ".join(map(str, stats.stores)), bold=True),)
     yield (f"{100 * stats.confidence:.4g}% intervals: Wilson for success, {stats.interval} for means",)

@@ -205,7 +205,7 @@ def _refuse_unknown(derivation: Derivation, scheme: Scheme, score: Score | None,
     unknown = (
         f"episode {episode_id} step {step_index}: its reward"
         if is_whole
-        else f"episode {episode_id} was not played to its end: what it would have earned"
+        else f"episode {episode_id} was not played to its end: its further reward"
     )
     raise DataError(
         f"{unknown} is unknown",

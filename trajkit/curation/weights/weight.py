@@ -113,7 +113,7 @@ class WeightOptions(Model):
             if name in ("temperature", "clip") and value <= 0:
                 raise ValueError(f"--{name} {value} is not above 0")
         if "by" in given and self.baseline == Baseline.TASK:
-            raise ValueError("--by makes groups, and --baseline task takes the task for one")
+            raise ValueError("--by makes groups, but --baseline task uses the task as the group")
         return self
 
     @property
@@ -257,7 +257,7 @@ def _check(derivation: Derivation, asked: WeightOptions, gains: Gains) -> None:
             hint="divide the scores first, or use another --score",
         )
     if not counts[1]:
-        cause = _equal(asked.scheme, gains) or "what would be learned earned exactly 0"
+        cause = _equal(asked.scheme, gains) or "the learned steps earned exactly 0"
         if asked.scheme == Scheme.EXPONENTIAL:
             cause = f"at temperature {asked.numbers['temperature']:g} all of it is too far below the mean"
         raise NothingMatched(
@@ -270,7 +270,7 @@ def _notes(asked: WeightOptions, gains: Gains, whole: Spread) -> Iterator[str]:
     found, scheme = gains.found, asked.scheme
     n_silent = found.n_single + found.n_equal
     if scheme != Scheme.GIGPO and (equal := _equal(scheme, gains)):
-        yield f"{equal}: the weights are all alike, and say no more than uniform ones"
+        yield f"{equal}: the weights are all equal, as with --scheme uniform"
     elif n_silent:
         noun = "tasks" if asked.baseline == Baseline.TASK else "groups"
         value = {Scheme.EXPONENTIAL: "1", Scheme.GIGPO: "that of their states alone"}.get(scheme, "0")
@@ -290,8 +290,8 @@ def _notes(asked: WeightOptions, gains: Gains, whole: Spread) -> Iterator[str]:
         )
     if scheme == Scheme.GAE and gains.n_cut_off:
         yield (
-            f"{gains.n_cut_off:,} of {gains.n_episodes:,} episodes were cut off by a step limit: what they "
-            "would still have earned counts as 0"
+            f"{gains.n_cut_off:,} of {gains.n_episodes:,} episodes were cut off by a step limit: their "
+            "further reward counts as 0"
         )
     if whole.n_negative:
         yield f"{whole.n_negative:,} steps have a weight below 0: a target that takes none leaves them out"

@@ -1,8 +1,8 @@
-"""trajkit's environments for other libraries: as a Gymnasium environment, for TRL, and for verifiers.
+"""Adapters of trajkit's environments to other libraries: Gymnasium, TRL, and verifiers.
 
-Each plays the same worlds: the same seed and the same actions give the same rewards. verifiers asks for an
-older openai than trajkit is tested with, so it belongs in a Python environment of its own. Its adapter is the
-module `trajkit.environments.adapters.verifiers`.
+Each plays the same worlds: the same seed and the same actions give the same rewards. verifiers requires an
+older openai than trajkit is tested with, so it needs its own Python environment. Its adapter is the module
+`trajkit.environments.adapters.verifiers`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def gymnasium_env(
     `reset(seed=N)` begins the world of seed N; without a seed the world is drawn from the environment's own
     random numbers. The info of a reset holds `mission` and `initial_state_hash`, that of a step
     `action_executed` and `action_valid`, and both the environment's statistics. `env.unwrapped` has
-    `mission`, `world` (the seed) and `legal_actions()`, and `expert_action()` where there is an expert.
+    `mission`, `world` (the seed) and `legal_actions()`, and `expert_action()` if there is an expert.
 
     Args:
         env_id: A known name such as `babyai`, or `my_pkg.env:MyEnv`. It runs code: never take it from data.
@@ -53,7 +53,7 @@ def gymnasium_env(
 
 
 def trl_factory(env_id: str, settings: Mapping[str, str] = NO_SETTINGS) -> Callable[[], Any]:
-    """Make the `environment_factory` of TRL's GRPOTrainer, which gives the model one tool, `act(action)`.
+    """Make an `environment_factory` for TRL's GRPOTrainer, which gives the model one tool, `act(action)`.
 
     A row of the dataset names the world by `task` and `seed`, so that the attempts of a group begin alike:
     `trl_rows` makes rows, and `trajkit convert --to trl-grpo` those of a store. `reset` gives mission and
@@ -87,13 +87,13 @@ def trl_rows(
     prompt: str = PLAY,
     settings: Mapping[str, str] = NO_SETTINGS,
 ) -> list[dict[str, Any]]:
-    """Rows of a dataset for `trl_factory`: `prompt`, `environment`, `task` and `seed`, one for each world.
+    """Return dataset rows for `trl_factory`: `prompt`, `environment`, `task` and `seed`, one per world.
 
     Args:
         env_id: As for `trl_factory`.
-        seeds: The worlds. Training and evaluation take different ones.
+        seeds: The worlds. Use different ones for training and evaluation.
         tasks: Default: all of the environment.
-        prompt: What the mission and the first observation are appended to.
+        prompt: Text to which the mission and the first observation are appended.
         settings: Settings of the environment, as texts.
 
     Raises:

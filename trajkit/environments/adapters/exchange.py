@@ -1,4 +1,4 @@
-"""An episode as an exchange of texts between a model and a world, also as the tool that TRL calls."""
+"""Play an episode as an exchange of texts between a model and a world, also as a tool for TRL."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from trajkit.environments.base import Environment, EnvironmentInfo
 from trajkit.errors import RequestError
 
 OVER = "The episode is over."
-"""The last thing that a model reads."""
+"""The end of the last observation."""
 
 
 def known_tasks(info: EnvironmentInfo, tasks: Sequence[str] | None) -> tuple[str, ...]:
-    """The tasks that were named, or all of the environment.
+    """Return the named tasks, or all tasks of the environment.
 
     Raises:
-        RequestError: It has no such task.
+        RequestError: There is no such task.
     """
     for task in tasks or ():
         if task not in info.tasks:
@@ -26,7 +26,7 @@ def known_tasks(info: EnvironmentInfo, tasks: Sequence[str] | None) -> tuple[str
 
 
 class Exchange:
-    """Plays one episode after the other. One environment is made for each task, and kept."""
+    """Plays one episode after the other, with one environment per task."""
 
     def __init__(self, info: EnvironmentInfo) -> None:
         self._info = info
@@ -35,7 +35,7 @@ class Exchange:
         self.total_reward = 0.0
         """Sum of the rewards of the episode so far."""
         self.is_over = True
-        """Whether the episode was terminated or truncated, or none was begun."""
+        """Whether the episode was terminated or truncated, or none was started."""
 
     def begin(self, task: str, seed: int) -> str:
         """Begin the world of a seed.
@@ -56,7 +56,7 @@ class Exchange:
         return self._with_actions(f"{start.mission}\n\n{start.observation}")
 
     def act(self, action: str | None) -> str:
-        """Carry out an action; None for an answer without one. After the end nothing is carried out.
+        """Execute an action; None for an answer without an action. After the end, nothing is executed.
 
         Returns:
             The next observation.
@@ -74,18 +74,18 @@ class Exchange:
         return self._with_actions(result.observation)
 
     def statistics(self) -> dict[str, float]:
-        """The environment's scores of the episode so far."""
+        """Return the environment's scores of the episode so far."""
         return {} if self._environment is None else self._environment.statistics()
 
     def close(self) -> None:
-        """Close the environments. A later `begin` makes new ones."""
+        """Close the environments. A later `begin` creates new ones."""
         for environment in self._made.values():
             environment.close()
         self._made.clear()
         self._environment, self.is_over = None, True
 
     def _with_actions(self, text: str) -> str:
-        """With the actions open now, where they change from state to state."""
+        """Append the legal actions, if they depend on the state."""
         if self._info.rule is not None or self._environment is None:
             return text
         actions = self._environment.legal_actions()
@@ -93,10 +93,10 @@ class Exchange:
 
 
 def tool_class(info: EnvironmentInfo) -> type[Any]:
-    """A class whose instances TRL resets, calls and asks for the reward; its name is the environment's.
+    """Return a class that TRL creates, resets and queries for the reward; its name is the environment's.
 
-    TRL offers every public method of the class but `reset` and `get_reward` to the model as a tool, by its
-    annotations and its docstring.
+    TRL offers every public method of the class except for `reset` and `get_reward` to the model as a tool,
+    described by its annotations and its docstring.
     """
 
     class Tool:
@@ -112,8 +112,8 @@ def tool_class(info: EnvironmentInfo) -> type[Any]:
                 )
             if (env_id := row.get("environment", info.env_id)) != info.env_id:
                 raise RequestError(
-                    f"a row of the dataset is of the environment {env_id}, and {info.env_id} is played",
-                    hint="a factory for each: environment_factory={name: trl_factory(name) for name in ...}",
+                    f"a row of the dataset is for the environment {env_id}, not {info.env_id}",
+                    hint="one factory each: environment_factory={name: trl_factory(name) for name in ...}",
                 )
             return self._exchange.begin(task, int(seed))
 

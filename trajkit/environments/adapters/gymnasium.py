@@ -1,4 +1,4 @@
-"""An environment of trajkit as one of Gymnasium, in text."""
+"""Use an environment of trajkit as a Gymnasium environment with text observations and actions."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import gymnasium
 from trajkit.environments.base import ActionRule, Environment, HasExpert, Result, step_limit
 
 _WORLDS = 2**31
-"""Seeds from which a world is drawn where none is given."""
+"""Number of seeds from which a world is drawn if none is given."""
 
 
 class AnyText(gymnasium.spaces.Text):
-    """Any text at all. Samples are among the actions that are open, where they are known."""
+    """Any text. Samples are legal actions, if these are known."""
 
     def __init__(self) -> None:
         super().__init__(max_length=1000)
         self.actions: tuple[str, ...] = ()
-        """What a sample is one of; none for random characters."""
+        """Actions to sample from; empty for random characters."""
 
     def contains(self, x: Any) -> bool:
-        """Whether it is text."""
+        """Check whether a value is text."""
         return isinstance(x, str)
 
     def sample(self, *arguments: Any, **options: Any) -> str:
-        """A random action, or random characters."""
+        """Return a random action, or random characters."""
         if self.actions:
             return self.actions[int(self.np_random.integers(len(self.actions)))]
         return super().sample(*arguments, **options)
@@ -63,7 +63,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return start.observation, self._with_statistics(about)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Carry out an action; text that names none is carried out as the environment's default."""
+        """Execute an action; for text that names no action, the environment executes its default."""
         result: Result = self._environment.step(action)
         self._seen = result.observation
         about = {"action_executed": result.action_executed, "action_valid": result.action_valid}
@@ -77,15 +77,15 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @property
     def max_steps(self) -> int | None:
-        """Step limit of the episode, where the environment says it."""
+        """Step limit of the episode; None if the environment states none."""
         return step_limit(self._environment)
 
     def legal_actions(self) -> tuple[str, ...]:
-        """The actions open now; none where any text is an action."""
+        """Return the legal actions; empty if any text is an action."""
         return self._environment.legal_actions()
 
     def render(self) -> str:
-        """The latest observation."""
+        """Return the latest observation."""
         return self._seen
 
     def close(self) -> None:

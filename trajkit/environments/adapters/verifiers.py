@@ -1,4 +1,4 @@
-"""An environment of trajkit as a taskset and an environment of verifiers 0.4 (its package `verifiers.v1`).
+"""Use an environment of trajkit as a taskset and environment of verifiers 0.4 (package `verifiers.v1`).
 
 verifiers finds a taskset by the name of a module that exports it, so a file of two lines makes one;
 docs/environments.md has it. The world plays the user: each reply of the model is an action, and the next
@@ -20,16 +20,16 @@ _PROMPT = "Reach the goal, one action at a time. Reply with one action and nothi
 
 
 class TextWorldsConfig(vf.TasksetConfig):
-    """Which worlds; each field may be set on the command line of verifiers."""
+    """The worlds; each field can be set on the command line of verifiers."""
 
     environment: str = "babyai"
     """A known name, or `my_pkg.env:MyEnv`."""
     tasks: list[str] = []
-    """Tasks of the environment; none for all."""
+    """Tasks of the environment; empty for all."""
     first_seed: int = 0
-    """The first world."""
+    """Seed of the first world."""
     n_seeds: int = 100
-    """How many worlds of each task. Training and evaluation take different ones."""
+    """Number of worlds per task. Use different ones for training and evaluation."""
     settings: dict[str, str] = {}
     """Settings of the environment, as texts."""
 
@@ -65,7 +65,7 @@ class TextWorlds(vf.Taskset[World, TextWorldsConfig]):
 
 
 class TextWorldsEnvConfig(vf.EnvConfig):
-    """Who plays. The default is a plain chat in a process of this machine: it runs no code of the model."""
+    """The player. The default is a plain chat in a local process, which runs no code of the model."""
 
     player: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime=vf.SubprocessConfig())
 

@@ -37,9 +37,9 @@ class Elsewhere(NamedTuple):
 
     traces: tuple[Trace, ...]
     printed: str
-    """What the environment printed and trajkit sent to stderr."""
+    """Output of the environment that trajkit sent to stderr."""
     escaped: str
-    """What reached stdout nevertheless."""
+    """Output that reached stdout nevertheless."""
 
 
 def elsewhere(asked: Asked, *, limit_s: float) -> Elsewhere:
@@ -64,7 +64,7 @@ def elsewhere(asked: Asked, *, limit_s: float) -> Elsewhere:
                 command, env=environment, capture_output=True, timeout=limit_s, stdin=subprocess.DEVNULL
             )
         except (subprocess.TimeoutExpired, TooLong):
-            raise TooLong from None  # raised anew: the environment is slow, not our waiting
+            raise TooLong from None  # raised again: the environment is slow, not our waiting
         if done.returncode != 0 or not answer.exists():
             last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise RolloutError(f"a fresh process ended with code {done.returncode}: {' '.join(last)}")

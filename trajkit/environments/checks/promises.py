@@ -17,12 +17,12 @@ from trajkit.errors import RolloutError
 from trajkit.schema.success import parse_success
 
 ODD_ANSWERS = (None, "", "\n", "fly away", "你好", "{}", "x" * 10_000)
-"""Unusual texts that an agent may say and that must not break an environment."""
+"""Unusual answers of an agent, which must not break an environment."""
 
 _SLOW_STEP_S, _SLOW_RESET_S = 0.02, 1.0
 _MEASURED_S = 0.5
 _MOST_ACTIONS = 30
-"""How many legal actions are tried."""
+"""Maximum number of legal actions to try."""
 
 
 def begins(trial: Trial) -> Finding:
@@ -53,13 +53,13 @@ def ends(trial: Trial) -> Finding:
             whole = play(world, trace.seed, n_steps=limit)
         n_steps = len(whole.results)
         if not whole.is_over:
-            said = "and max_steps says it should" if limit is not None else "and states no limit"
+            said = "although max_steps requires it" if limit is not None else "and states no limit"
             return failed(
                 f"seed {trace.seed} did not end in {n_steps} steps, {said}",
-                "return truncated=True at a step limit of its own, and offer the limit as max_steps",
+                "return truncated=True at the environment's step limit, and state the limit as max_steps",
             )
         if limit is not None and whole.results[-1].truncated and n_steps != limit:
-            return failed(f"seed {trace.seed} was truncated after {n_steps} steps; max_steps says {limit}")
+            return failed(f"seed {trace.seed} was truncated after {n_steps} steps; max_steps is {limit}")
     lengths = [len(trace.results) for trace in trial.traces]
     return passed(f"after {min(lengths)} to {max(lengths)} steps; {_limit(world)}")
 
@@ -108,7 +108,7 @@ def _differs(detail: str) -> Finding:
     return failed(
         detail,
         "draw everything from random.Random(seed): no clock, no hash() of text, no order of a set, "
-        "nothing left over from the episode before",
+        "no state of the previous episode",
     )
 
 
@@ -122,7 +122,7 @@ def state_hash(trial: Trial) -> Finding:
         return passed(detail)
     return passed(
         f"{detail}; made of task, mission and first text",
-        "where the first text does not tell two worlds apart, give Start an initial_state_hash",
+        "if two worlds can have the same first text, give Start an initial_state_hash",
     )
 
 
@@ -133,8 +133,8 @@ def seeds_differ(trial: Trial) -> Finding:
     n_starts = len({trace.start for trace in trial.traces})
     if n_starts == 1:
         return warning(
-            f"{len(trial.seeds)} seeds begin alike",
-            "use the seed that reset is given, or tell hidden states apart by an initial_state_hash",
+            f"all {len(trial.seeds)} seeds begin alike",
+            "use the seed given to reset, or distinguish hidden states by an initial_state_hash",
         )
     return passed(f"{n_starts} different beginnings of {len(trial.seeds)}")
 
@@ -175,7 +175,7 @@ def legal_actions(trial: Trial) -> Finding:
         return skipped("any text is an action")
     for actions in offered:
         if len(set(actions)) != len(actions) or not all(action.strip() for action in actions):
-            return failed(f"an action is empty or there twice: {actions!r}")
+            return failed(f"an action is empty or duplicate: {actions!r}")
     world, seed = trial.world(), trial.seeds[0]
     world.reset(seed)
     for action in world.legal_actions()[:_MOST_ACTIONS]:
@@ -183,10 +183,8 @@ def legal_actions(trial: Trial) -> Finding:
         result = world.step(action)
         if (result.action_executed, result.action_valid) != (action, True):
             valid = "valid" if result.action_valid else "invalid"
-            return failed(
-                f"the legal action {action!r} was carried out as {result.action_executed!r}, {valid}"
-            )
-    return passed(f"{len(world.legal_actions() or offered[0])} actions, carried out as said")
+            return failed(f"the legal action {action!r} was executed as {result.action_executed!r}, {valid}")
+    return passed(f"{len(world.legal_actions() or offered[0])} actions, executed unchanged")
 
 
 def odd_answers(trial: Trial) -> Finding:
@@ -197,9 +195,9 @@ def odd_answers(trial: Trial) -> Finding:
         legal = world.legal_actions()
         result = world.step(text)
         if legal and text not in legal and result.action_valid:
-            return failed(f"{_quoted(text)} is no legal action, and is marked as valid")
+            return failed(f"{_quoted(text)} is not a legal action, but is marked as valid")
         if rule is not None and text not in rule.actions and result.action_executed != rule.default:
-            return failed(f"{_quoted(text)} was carried out as {result.action_executed!r}, not the default")
+            return failed(f"{_quoted(text)} was executed as {result.action_executed!r}, not the default")
     return passed(f"{len(ODD_ANSWERS)} of them, such as none at all and 10,000 characters")
 
 
@@ -212,12 +210,12 @@ def numbers(trial: Trial) -> Finding:
         wrong = [reward for reward in (result.reward for result in trace.results) if not _is_finite(reward)]
         wrong += [score for score in trace.scores.values() if not _is_finite(score)]
         if wrong:
-            return failed(f"seed {trace.seed}: {wrong[0]!r} is no finite number")
+            return failed(f"seed {trace.seed}: {wrong[0]!r} is not a finite number")
         if set(trace.scores) != set(names):
             changed = ", ".join(sorted(trace.scores.keys() ^ set(names)))
             return failed(f"seed {trace.seed} does not end with the statistics that it began with: {changed}")
     others = ", ".join(trial.unlisted)
-    hint = f"numbers in info that are none: {others} (--env-set statistics=...)" if others else None
+    hint = f"numbers in info that are not metrics: {others} (--env-set statistics=...)" if others else None
     return passed(f"metrics: {', '.join((*names, RETURN_NAME))}", hint)
 
 
@@ -237,7 +235,7 @@ def success(trial: Trial) -> Finding:
     n_successes = sum(rule.holds(_metrics(trace)) for trace in trial.traces)
     detail = f"{trial.info.success}: {n_successes} of {len(trial.traces)} random episodes"
     if n_successes == len(trial.traces) > 1:
-        return warning(detail, "an environment that anyone solves teaches nothing")
+        return warning(detail, "there is nothing to learn where random actions always succeed")
     return passed(detail)
 
 
@@ -273,7 +271,7 @@ def expert(trial: Trial) -> Finding:
     """The expert solves the task with legal actions."""
     world = trial.world()
     if not isinstance(world, HasExpert):
-        return skipped("it offers no expert")
+        return skipped("it has no expert")
     rule, unsolved, lengths = parse_success(trial.info.success), [], []
     for seed in trial.seeds:
         world.reset(seed)
@@ -284,7 +282,7 @@ def expert(trial: Trial) -> Finding:
             action = world.expert_action()
             results.append(world.step(action))
             if not results[-1].action_valid:
-                return failed(f"seed {seed} step {len(results) - 1}: its {action!r} is no legal action")
+                return failed(f"seed {seed} step {len(results) - 1}: its {action!r} is not a legal action")
         total = sum(result.reward for result in results)
         lengths.append(len(results))
         if not rule.holds(world.statistics() | {RETURN_NAME: total}):
@@ -326,7 +324,7 @@ def speed(trial: Trial) -> Finding:
     step_s, reset_s = seconds / n_steps, resets / len(trial.seeds)
     detail = f"{_duration(step_s)} a step, {_duration(reset_s)} a reset"
     if step_s > _SLOW_STEP_S or reset_s > _SLOW_RESET_S:
-        return warning(detail, "while it works no other episode of the rollout moves on")
+        return warning(detail, "meanwhile all other episodes of the rollout wait")
     return passed(detail)
 
 

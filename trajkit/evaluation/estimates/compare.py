@@ -46,22 +46,22 @@ class Comparison(Model):
     difference: float
     """Candidate minus baseline."""
     standard_error: float | None
-    """Standard error of the difference; None where a task has a single pair."""
+    """Standard error of the difference; None if a task has a single pair."""
     low: float | None
-    """Lower bound of the difference; None where `note` gives the reason."""
+    """Lower bound of the difference; None if `note` gives the reason."""
     high: float | None
     """Upper bound of the difference."""
     n_pairs: Count
     """Worlds (environment, task and seed) that both groups played and for which both have a value."""
     n_rooms: Count | None = None
-    """Number of distinct rooms among these worlds, which the interval treats as the samples; None where each
+    """Number of distinct rooms among these worlds, which the interval treats as the samples; None if each
     world is a room of its own."""
     n_baseline_only: Count | None = None
-    """For success: pairs in which only the baseline succeeded; None where worlds were played repeatedly."""
+    """For success: pairs in which only the baseline succeeded; None if worlds were played repeatedly."""
     n_candidate_only: Count | None = None
     """For success: pairs in which only the candidate succeeded."""
     p_value: float | None = None
-    """For success: p-value of McNemar's exact two-sided test; None where `note` gives the reason."""
+    """For success: p-value of McNemar's exact two-sided test; None if `note` gives the reason."""
     note: str | None = None
     """Reason why the interval or the test is missing."""
     n_models: Count = 1
@@ -83,7 +83,7 @@ class Pairs(NamedTuple):
     candidate_by_model: Mapping[str, Floats] = {}
     """Candidate values, in the same shape."""
     rooms: Ints | None = None
-    """Room of each world; None where each world is a room of its own."""
+    """Room of each world; None if each world is a room of its own."""
     has_groups: bool = False
     """Whether the rooms are groups of prompts, such as those of a customer: of few groups there is neither an
     interval nor a test."""
@@ -95,7 +95,7 @@ class _Side(NamedTuple):
     value: Floats
     """One value per world."""
     by_model: Floats | None
-    """Worlds by models; None where there is one model."""
+    """Worlds by models; None if there is one model."""
 
     def of(self, mask: npt.NDArray[np.bool_]) -> _Side:
         """Return the side restricted to the masked worlds."""
@@ -105,7 +105,7 @@ class _Side(NamedTuple):
 def compare(
     names: tuple[str, str], pairs: Pairs, tasks: Sequence[str], how: Resampling, metrics: Sequence[str]
 ) -> Iterator[Comparison]:
-    """Compute the differences by measure: over all tasks, then per task where there are several.
+    """Compute the differences by measure: over all tasks, then per task if there are several.
 
     A measure that a group lacks is left out, and so is a task without values for it.
 
@@ -288,7 +288,7 @@ def mcnemar(n_baseline_only: int, n_candidate_only: int) -> float:
 def _tested(one: Floats, other: Floats, alpha: float) -> tuple[dict[str, Any], str | None]:
     """Compute McNemar's test of paired successes, or return the reason why it cannot be computed."""
     if not np.isin(one, (0, 1)).all() or not np.isin(other, (0, 1)).all():
-        return {}, "no test: worlds were tried repeatedly, with different ends"
+        return {}, "no test: worlds were played repeatedly, with different outcomes"
     lost, won = int(((one == 1) & (other == 0)).sum()), int(((one == 0) & (other == 1)).sum())
     found = {"n_baseline_only": lost, "n_candidate_only": won}
     # the smallest possible p-value, when all pairs that differ fall on one side, is 2 / 2ⁿ

@@ -44,15 +44,15 @@ class Estimate(Model):
     """The mean."""
     standard_error: float | None
     """Standard error of the mean: √(Σ s²/n) / k over k tasks, with s² over n - 1, plus the variance between
-    models where there are several; None where a task has a single world."""
+    models if there are several; None if a task has a single world."""
     low: float | None
-    """Lower bound; None where there is no interval, such as for worlds that all have the same value."""
+    """Lower bound; None if there is no interval, such as for worlds that all have the same value."""
     high: float | None
     """Upper bound."""
     n: Count
     """Number of worlds with a value."""
     n_rooms: Count | None = None
-    """Number of distinct rooms among them, which the interval treats as the samples; None where each world is
+    """Number of distinct rooms among them, which the interval treats as the samples; None if each world is
     a room of its own."""
     n_models: Count = 1
     """Number of models in the interval. Above 1, it is about the method that trained them; otherwise it is
@@ -69,7 +69,7 @@ def estimates(
     *,
     has_groups: bool = False,
 ) -> Iterator[Estimate]:
-    """Compute the means of one group: over all tasks, then per task where there are several.
+    """Compute the means of one group: over all tasks, then per task if there are several.
 
     Success has Wilson's score interval; other measures have the percentiles of the bootstrap within tasks.
     Over several tasks, Wilson's number of trials is the effective one, k² / Σ(1/n): E. L. Korn &
@@ -82,8 +82,8 @@ def estimates(
         tasks: Task names, in the order of their indices.
         places: Index of each world's task.
         how: Resamples, seed and confidence.
-        by_model: Values by measure as worlds by models; None where there is one model.
-        rooms: Room of each world; None where each world is a room of its own.
+        by_model: Values by measure as worlds by models; None if there is one model.
+        rooms: Room of each world; None if each world is a room of its own.
         has_groups: Whether rooms are groups of prompts, which alone count as trials.
     """
     if not len(places):
@@ -126,7 +126,7 @@ def _estimate(
     *,
     has_groups: bool = False,
 ) -> Estimate | None:
-    """Compute one mean, from resampled ones (None for success); None where a task has no value."""
+    """Compute one mean, from resampled ones (None for success); None if a task has no value."""
     known = np.isfinite(value)
     parts = [value[known & (strata == place)] for place in np.unique(strata)]
     if not all(len(part) for part in parts):
@@ -141,8 +141,11 @@ def _estimate(
     is_repeated = metric == SUCCESS and not all(np.isin(part, (0, 1)).all() for part in parts)
     is_by_spread = n_models > 1 or shared is not None or is_repeated
     if moved is not None and moved.variance > 0 and is_by_spread:
-        is_share = all(part.min() >= 0 and part.max() <= 1 for part in parts)
-        bounds = moved.bounds(mean, shared or int(known.sum()), confidence, is_share=is_share)
+        least, most = (float(end(value[known])) for end in (np.min, np.max))
+        n, is_share = shared or int(known.sum()), least >= 0 and most <= 1
+        bounds = moved.bounds(mean, n, confidence, is_share=is_share)
+        if bounds.low is not None and least >= 0:
+            bounds = bounds._replace(low=max(bounds.low, 0.0))
     elif draws is None or (metric in SHARES and is_constant(parts)):
         effective = len(parts) ** 2 / math.fsum(1 / len(part) for part in parts)
         if has_groups and shared is not None:

@@ -26,7 +26,7 @@ class Resampling(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Both ends of an interval; None where the values do not determine one."""
+    """Both ends of an interval; None if the values do not determine one."""
 
     low: float | None
     high: float | None

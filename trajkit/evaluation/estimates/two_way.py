@@ -47,7 +47,7 @@ def n_crossed(played: Floats | None, strata: Ints) -> int:
     """Count the models that together played at least two worlds of each stratum; 1 where they did not.
 
     Args:
-        played: Values as worlds by models; NaN where a model has no value. None where there is one model.
+        played: Values as worlds by models; NaN where a model has no value. None if there is one model.
         strata: Stratum of each world, from 0 without gaps.
     """
     if played is None or played.shape[1] < 2:
@@ -57,7 +57,7 @@ def n_crossed(played: Floats | None, strata: Ints) -> int:
 
 
 def n_rooms(rooms: Ints | None) -> int | None:
-    """Count the rooms; None where each world is a room of its own."""
+    """Count the rooms; None if each world is a room of its own."""
     found = None if rooms is None else len(np.unique(rooms))
     return None if rooms is None or found == len(rooms) else found
 
@@ -75,10 +75,10 @@ def spread(
         strata: Stratum of each world, from 0 without gaps.
         groups: Values as worlds by models for each group in the mean, as in `n_crossed`; a group for which
             that is 1 adds nothing.
-        rooms: Room of each world; None where each world is a room of its own.
+        rooms: Room of each world; None if each world is a room of its own.
 
     Returns:
-        None where a stratum has a single world.
+        None if a stratum has a single world.
     """
     parts = [per_world[strata == place] for place in range(int(strata.max()) + 1)]
     if min(map(len, parts)) < 2:

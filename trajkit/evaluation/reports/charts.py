@@ -37,7 +37,7 @@ _ROW = 30
 _BY_TASK_ROW = 16
 """Height of a variant within the row of a task, in pixels."""
 _MOST_ROWS = 40
-"""Most rows of a chart; the table under it has all rows."""
+"""Maximum rows per chart; the table under it has all rows."""
 
 _WIDTH: Any = 620
 """Width of charts in files, in pixels; the page sets `container`."""
@@ -246,7 +246,7 @@ def _outcomes(report: ReportData) -> Drawn:
         )
         .properties(width=_WIDTH, height=_ROW * len(report.groups[:_MOST_ROWS]), description=title)
     )
-    said = "Truncated: cut off by the step limit. An error says nothing about the variant."
+    said = "Truncated: cut off by the step limit. Errors do not count for or against the variant."
     return Drawn("ends", title, said, chart, outcome_table(report.groups))
 
 

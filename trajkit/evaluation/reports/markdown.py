@@ -83,7 +83,7 @@ def _unaliased(report: ReportData) -> Iterator[str]:
     if found is None:
         return
     yield ""
-    yield "## Worlds that read like nothing learned"
+    yield "## Worlds whose text is in no training store"
     yield ""
     yield f"Aliased text: {found.n_aliased:,} of {found.n_worlds:,} worlds."
     yield from (f"- leak: {_plain(text)}" for text in found.leaks)

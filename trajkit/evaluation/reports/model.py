@@ -19,7 +19,7 @@ class StoreSide(Model):
     digest: Sha256
     """Digest of its content."""
     name: Text | None = None
-    """Name that the user gave its episodes; None where groups are named after their variants."""
+    """Name that the user gave its episodes; None if groups are named after their variants."""
 
 
 class Training(Model):
@@ -39,11 +39,11 @@ class PerSuccess(Model):
     of: Name
     """`tokens` (prompts and answers) or `cost_usd`."""
     value: float | None
-    """None where nothing succeeded."""
+    """None if nothing succeeded."""
     low: float | None
-    """Lower bound, by the bootstrap within tasks; None where there is nothing to resample."""
+    """Lower bound, by the bootstrap within tasks; None if there is nothing to resample."""
     high: float | None
-    """Upper bound; None where resamples without any success reach it."""
+    """Upper bound; None if resamples without any success reach it."""
     n: Count
     """Episodes whose end and whose tokens or cost are known."""
     n_successes: Count
@@ -71,18 +71,18 @@ class GroupResult(Model):
     """Episodes by outcome: success, failure, truncated, error, unknown. The last two do not count for
     success."""
     finish_reasons: dict[str, int]
-    """Answers by the finish reason that the model's service gave; empty where it gave none."""
+    """Answers by the finish reason that the model's service gave; empty if it gave none."""
     n_judged: Count
     """Answers that are known to have named an action or not."""
     n_invalid: Count
     """Answers that named no action."""
     per_success: tuple[PerSuccess, ...]
-    """Tokens and cost per success, where they are known."""
+    """Tokens and cost per success, if known."""
     training: Training | None = None
     """Training data of the model; None when unknown, or when the model is not tuned."""
 
     def estimate(self, metric: str, task: str | None = None) -> Estimate | None:
-        """Return the estimate of a measure; None where there is none."""
+        """Return the estimate of a measure; None if there is none."""
         return next((each for each in self.estimates if (each.metric, each.task) == (metric, task)), None)
 
 
@@ -90,7 +90,7 @@ class Moment(Model):
     """One step of an episode, shown in a regression."""
 
     observation: Text | None
-    """Observation of the agent, shortened where it is long."""
+    """Observation of the agent, shortened if it is long."""
     action: Text | None
     """Action of the agent."""
     is_valid: bool | None
@@ -143,7 +143,7 @@ class Unaliased(Model):
     leaks: tuple[Text, ...]
     """Forbidden overlaps between evaluation and training stores beyond such text; empty as it must be."""
     groups: tuple[GroupResult, ...]
-    """Results of the groups on the other worlds; empty where no world is left."""
+    """Results of the groups on the other worlds; empty if no world is left."""
     comparisons: tuple[Comparison, ...]
     """Differences on the other worlds."""
 
@@ -178,6 +178,6 @@ class ReportData(Model):
     n_improved: dict[str, int] = {}
     """Number of worlds that got better, by `candidate against baseline`."""
     unaliased: Unaliased | None = None
-    """The results on worlds whose text is in no training store; None where no training store is named."""
+    """The results on worlds whose text is in no training store; None if no training store is named."""
     notes: tuple[Text, ...] = ()
     """Notes for the reader, such as which episodes were left out or could not be paired."""

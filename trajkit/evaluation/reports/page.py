@@ -196,10 +196,10 @@ def _unaliased(report: ReportData) -> Iterator[str]:
     found = report.unaliased
     if found is None:
         return
-    yield "<h2>Worlds that read like nothing learned</h2>"
+    yield "<h2>Worlds whose text is in no training store</h2>"
     yield (
-        f"<p>Aliased text: {found.n_aliased:,} of {found.n_worlds:,} worlds read at their start like an "
-        f"episode of a training store.{' The others alone:' if found.n_aliased and found.groups else ''}</p>"
+        f"<p>Aliased text: {found.n_aliased:,} of {found.n_worlds:,} worlds share mission and first text "
+        f"with one of a training store.{' Only the others:' if found.n_aliased and found.groups else ''}</p>"
     )
     if found.leaks:
         yield _listed([f'<b class="wrong">leak</b> {escape(text)}' for text in found.leaks])
@@ -212,7 +212,7 @@ def _unaliased(report: ReportData) -> Iterator[str]:
 
 
 def _html(table: Table) -> str:
-    """Return a table that scrolls where it is too wide, with text to the left and numbers to the right."""
+    """Return a table that scrolls if it is too wide, with text to the left and numbers to the right."""
 
     def row(cells: Sequence[str], tag: str) -> str:
         inner = "".join(

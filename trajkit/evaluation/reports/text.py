@@ -66,7 +66,7 @@ def number(value: float | None, measure: str = "", *, signed: bool = False, like
 
 
 def interval(low: float | None, high: float | None, measure: str = "", *, signed: bool = False) -> str:
-    """Format an interval as `[0.105, 0.348]`; `-` where there is none."""
+    """Format an interval as `[0.105, 0.348]`; `-` if there is none."""
     if low is None and high is None:
         return "-"
     ends = (
@@ -103,7 +103,7 @@ def text(report: ReportData) -> str:
     ]
     pieces = [line(said_of(report)), *_as_text(tables)]
     if (rest := report.unaliased) is not None:
-        others = "; the others alone:" if rest.n_aliased and rest.groups else ""
+        others = "; only the others:" if rest.n_aliased and rest.groups else ""
         pieces.append(f"aliased text: {rest.n_aliased:,} of {rest.n_worlds:,} worlds{others}")
         if others:
             pieces += _as_text([group_table(report, rest.groups), difference_table(rest.comparisons)])
@@ -244,10 +244,10 @@ def said_of(report: ReportData) -> str:
     )
     if len(of_methods) < len(report.groups):
         scope += "; the others" if of_methods else "They"
-        scope += " are for this model on other worlds, not for another training of it"
+        scope += " are for this model on other worlds, not for another training run"
     counted = "a world (environment, task and seed) counts once"
     if all(each.startswith(PROMPTS) for each in report.tasks):
-        counted = "a world is a prompt, and the prompts of one group are no independent samples"
+        counted = "a world is a prompt, and the prompts of one group are not independent samples"
     return (
         f"{100 * report.confidence:.4g}% intervals. Success: Wilson's. Other means and all differences: "
         f"bootstrap of worlds within tasks, {report.resamples:,} resamples, seed {report.seed}; those of "
@@ -257,7 +257,7 @@ def said_of(report: ReportData) -> str:
 
 
 def caution(report: ReportData) -> str | None:
-    """Return a caution about many comparisons; None where there are few."""
+    """Return a caution about many comparisons; None if there are few."""
     n = sum(each.low is not None for each in report.comparisons)
     expected = n * (1 - report.confidence)
     if expected < 1:

@@ -241,7 +241,7 @@ def chat_value(message: Message, *, has_objects: bool = False) -> JsonObject:
     """Return a message as a chat message.
 
     Args:
-        message: Of any role. Blocks that the API does not know are left out.
+        message: Of any role. Blocks that the API does not support are left out.
         has_objects: Whether arguments of tools are objects, as chat templates need them, or text.
     """
     first = message.content[0] if message.content else None

@@ -1,7 +1,7 @@
 """Read messages and tools in the spelling of OpenAI's chat API. This is their only reader.
 
 Content without a type of its own is kept verbatim in an `UnknownBlock`. `message_of` accepts anything;
-`read_messages`, for users who build requests, refuses what the API would not know.
+`read_messages`, for users who build requests, refuses what the API does not support.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def read_messages(messages: Iterable[Any]) -> tuple[Message, ...]:
     """Return the messages of a request.
 
     Raises:
-        ValueError: A message has a role or a content that the API does not know.
+        ValueError: A message has a role or a content that the API does not support.
     """
     names: dict[str, str] = {}
     read = []

@@ -19,7 +19,7 @@ class Refusal(RequestError):
         param: The part of the request with the problem; None when it is the whole.
         status: HTTP status.
         kind: OpenAI's error type.
-        code: OpenAI's error code, where it has one.
+        code: OpenAI's error code, if it has one.
     """
 
     def __init__(

@@ -84,7 +84,7 @@ class Dialect:
     has_parts: bool = True
     """Whether content may be a list of parts; else it is one text."""
     image: Callable[[FileBlock, Role], Reference | None] = field(default=lambda _file, _role: None)
-    """Return the reference to an image in a message of this role; None if there is no way."""
+    """Return the reference to an image in a message of this role; None if it cannot be written."""
     names_results: bool = False
     """Whether a tool's result has the tool's name."""
     has_content: bool = False
@@ -307,12 +307,12 @@ def arguments_object(call: ToolCallBlock, where: str, problems: list[Problem]) -
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name is repeated")
     return value
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def read_messages(

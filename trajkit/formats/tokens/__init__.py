@@ -1,3 +1,3 @@
-"""What a tokenizer and a chat template do to messages."""
+"""Apply tokenizers and chat templates to messages."""
 
 __all__ = ["sampled", "tokenizer"]

@@ -19,7 +19,7 @@ from trajkit.formats.tokens.template_bounds import bound_templates
 _CHARACTERS_PER_TOKEN = 4
 _TIKTOKEN = "tiktoken:"
 _MOST_KEPT, _LONGEST_KEPT = 4096, 10_000
-"""How many prompts are kept with their tokens, and the characters of the longest one."""
+"""Number of prompts that are kept with their tokens, and maximum characters of one."""
 _FAULTS = (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, RecursionError, MemoryError)
 """Errors that the Python code of a chat template can raise."""
 ESTIMATE = "estimate"
@@ -148,7 +148,7 @@ class Tiktoken(_Counter):
         except Exception as error:
             raise RequestError(
                 f"the vocabulary of {encoding} is not on this machine and cannot be fetched",
-                hint="put it where TIKTOKEN_CACHE_DIR says, or count with --tokenizer estimate",
+                hint="put it into the folder TIKTOKEN_CACHE_DIR, or count with --tokenizer estimate",
             ) from error
 
     def count(self, text: str) -> int:
@@ -246,7 +246,7 @@ class ChatTemplate:
             RequestError: The chat template cannot write it.
         """
         written = [_for_template(message) for message in messages]
-        if not getattr(self._tokenizer, "is_fast", False):  # some others make no text on the way
+        if not getattr(self._tokenizer, "is_fast", False):  # some other calls make no text
             return tuple(self._write(written, tools, asks=True)[0])
         text: str = self._applied(written, tools, add_generation_prompt=True, tokenize=False)
         return self._encoded(text) if len(text) <= _LONGEST_KEPT else tuple(self.encode(text))

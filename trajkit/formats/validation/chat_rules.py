@@ -38,7 +38,7 @@ def row_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
 
 
 def key_flaws(row: dict[str, Any], known: frozenset[str] | set[str], target: Target) -> Iterator[Flaw]:
-    """Yield keys that the target does not know."""
+    """Yield keys that the target does not support."""
     for key in row.keys() - known:
         if target.takes_extra_keys:
             yield Flaw(
@@ -102,7 +102,7 @@ def message_flaws(message: dict[str, Any], where: str, target: Target) -> Iterat
     )
     for key in sorted(message.keys() - known):
         if not target.takes_extra_keys:
-            hint = f"take it out: a message of role {role} has {', '.join(sorted(known))}"
+            hint = f"remove it: a message of role {role} has {', '.join(sorted(known))}"
             yield Flaw(f"{key!r} in a message of role {role}", f"{where}.{key}", hint, shown(message[key]))
     yield from _weight_flaws(message, where, target)
     calls = message.get("tool_calls") if role == "assistant" else None
@@ -164,7 +164,7 @@ def _call_flaws(calls: Any, path: str, target: Target) -> Iterator[Flaw]:
 def _argument_flaws(arguments: Any, path: str, target: Target) -> Iterator[Flaw]:
     if target.arguments == "object":
         if not isinstance(arguments, dict):
-            hint = "chat templates walk through an object; a text is written as a text in quotes"
+            hint = "chat templates iterate over an object; a text is written in quotes"
             yield Flaw("arguments are not an object", path, hint, shown(arguments))
         return
     if not isinstance(arguments, str):
@@ -207,9 +207,7 @@ def tool_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
         name = function.get("name")
         yield from name_flaws(name, f"{where}.function.name")
         if isinstance(name, str) and seen.setdefault(name, index) != index:
-            yield Flaw(
-                "tool that is there twice", f"{where}.function.name", f"take out tools[{index}]", shown(name)
-            )
+            yield Flaw("repeated tool", f"{where}.function.name", f"remove tools[{index}]", shown(name))
         parameters = function.get("parameters")
         if parameters is not None and not isinstance(parameters, dict):
             yield wrong_type(f"{where}.function.parameters", "a JSON Schema (an object)", parameters)
@@ -228,7 +226,7 @@ def _order_flaws(messages: Sequence[dict[str, Any]], path: str, target: Target) 
             hint = "put it first, or make it the user's"
             yield Flaw("a system message that is not the first", where, hint)
         if target.must_alternate and position and role == roles[position - 1]:
-            hint = f"{target.name} wants them to take turns: join them"
+            hint = f"{target.name} requires them to alternate: join them"
             yield Flaw(f"two messages of role {role} in a row", where, hint)
 
 
@@ -352,7 +350,7 @@ def _part_flaws(parts: list[Any], path: str, role: str, target: Target) -> Itera
             yield from _image_flaws(part, where, role, target)
         else:
             yield Flaw(
-                "part of a type that is not taken", where, "text and image_url are", shown(kind or part)
+                "part of a type that is not accepted", where, "text and image_url are", shown(kind or part)
             )
 
 
@@ -369,7 +367,7 @@ def _image_flaws(part: dict[str, Any], where: str, role: str, target: Target) ->
     elif url.startswith("data:"):
         yield from _data_flaws(url, at)
     elif not url.startswith("https://"):
-        yield Flaw("an image that is neither at https:// nor inside", at, "put it in as data:", shown(url))
+        yield Flaw("an image that is neither at https:// nor inline", at, "embed it as data:", shown(url))
 
 
 def _data_flaws(url: str, at: str) -> Iterator[Flaw]:
@@ -407,5 +405,5 @@ def text_flaws(text: str, path: str, target: Target) -> Iterator[Flaw]:
         )
     if _SURROGATE.search(text):
         yield Flaw(
-            "half of a character (a lone surrogate)", path, "no UTF-8 file can hold it: mend the source"
+            "half of a character (a lone surrogate)", path, "no UTF-8 file can hold it: repair the source"
         )

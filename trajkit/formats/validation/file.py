@@ -26,7 +26,7 @@ from trajkit.formats.validation.target import Bom, Shape, Target, target_named
 from trajkit.schema import Model
 
 MOST_SHOWN = 5
-"""Most kept findings of one kind; the others are counted."""
+"""Maximum kept findings per kind; the others are counted."""
 _MAX_SUFFIX = 64
 
 
@@ -72,7 +72,7 @@ class Validation(Result, Model):
                 lines.append(f"and {count(n_more)} more: {kind}")
         rows = f"{plural(self.n_rows, 'row')}  {size(self.n_bytes)}"
         numbers = f"{plural(self.n_errors, 'error')}, {plural(self.n_warnings, 'warning')}"
-        verdict = "would be refused" if self.n_errors else "would be taken"
+        verdict = "would be refused" if self.n_errors else "would be accepted"
         last = line(f"{self.path}  {rows}  {numbers}: {verdict} by {self.target}")
         return "\n".join((*map(line, lines), *([] if self.loss is None else [str(self.loss)]), last))
 
@@ -141,7 +141,7 @@ class Task(NamedTuple):
 
 @dataclass
 class Checked:
-    """What is found in some lines of a file; its memory is bounded, whatever the file's size."""
+    """Findings in some lines of a file; its memory is bounded, whatever the file's size."""
 
     shape: Shape | None = None
     counts: Counter[str] = field(default_factory=Counter)
@@ -154,7 +154,7 @@ class Checked:
 
 
 def check_shard(task: Task) -> Checked:
-    """Check the lines of one shard; of the others only those that tell the kind of the rows."""
+    """Check the lines of one shard; of the others only those that determine the kind of the rows."""
     loss = None if task.tokenizer is None else LossCount(load_tokenizer(task.tokenizer), task.max_length)
     path = place_of(task.path)
     check = _Check(path, target_named(task.target), loss)
@@ -185,7 +185,7 @@ def _copy(goal: Path | None, target: Target) -> Iterator[BinaryIO | None]:
 def _as_it_is(line: Line, path: Path) -> bytes:
     if line.raw is None:
         raise DataError(
-            f"{path} line {line.number}: {line.flaws[0].kind}", hint="take it out, then repair the file"
+            f"{path} line {line.number}: {line.flaws[0].kind}", hint="remove it, then repair the file"
         )
     return line.raw
 
@@ -215,14 +215,14 @@ class _Check:
         if is_text and has_bom(self._path) != (target.bom == Bom.WANTED):
             is_wanted = target.bom == Bom.WANTED
             if is_repaired:
-                self._repairs["byte order mark put in" if is_wanted else "byte order mark taken out"] += 1
+                self._repairs["byte order mark added" if is_wanted else "byte order mark removed"] += 1
             elif is_wanted:
                 self._add(
                     None,
-                    Flaw("no byte order mark", "", f"{target.name} wants UTF-8 with one: --fix puts it in"),
+                    Flaw("no byte order mark", "", f"{target.name} requires UTF-8 with one: --fix adds it"),
                 )
             else:
-                hint = f"{target.name} cannot read line 1 as JSON because of it: --fix takes it out"
+                hint = f"{target.name} cannot read line 1 as JSON because of it: --fix removes it"
                 self._add(None, Flaw("a byte order mark", "", hint))
         if target.max_bytes is not None and self.n_bytes > target.max_bytes:
             hint = f"{target.name} takes at most {target.max_bytes / 1e6:,.0f} MB: split it"
@@ -269,7 +269,7 @@ class _Check:
         """Check a line, and write it to the copy, repaired."""
         self.n_read += line.n_bytes
         if line.is_blank and copy is not None:
-            self._repairs["blank line taken out"] += 1
+            self._repairs["blank line removed"] += 1
             return
         self.found.n_rows += not line.is_blank
         for flaw in line.flaws:
@@ -292,7 +292,7 @@ class _Check:
         for flaw in flaws_of(row, self._target, self.found.shape):
             self._add(number, flaw)
             is_good = is_good and flaw.severity != Severity.ERROR
-        # what a start teaches is known when it is played
+        # the tokens of a start are known only when it is played
         if self._loss is not None and shape is not None and shape != Shape.START and is_good:
             for flaw in self._loss.add(row, shape):
                 self._add(number, flaw)
@@ -309,7 +309,7 @@ class _Check:
         """Check what needs counts of all lines."""
         target, n_rows, n_weighted = self._target, self.found.n_rows, self.found.n_weighted
         if n_rows < target.min_rows:
-            hint = f"{target.name} wants at least {target.min_rows}"
+            hint = f"{target.name} needs at least {target.min_rows}"
             self._add(None, Flaw("too few rows", "", hint, f"{n_rows} rows"))
         if target.max_rows is not None and n_rows > target.max_rows:
             hint = f"{target.name} takes {target.max_rows:,}"

@@ -25,7 +25,7 @@ class Severity(StrEnum):
     ERROR = "error"
     """The target refuses the file, or the job fails."""
     WARNING = "warning"
-    """The target accepts the file, and learns something else than the row says."""
+    """The target accepts the file, but learns something else than the row says."""
 
 
 class Flaw(NamedTuple):
@@ -94,4 +94,4 @@ def kind_of(value: Any) -> str:
 
 def wrong_type(path: str, wanted: str, value: Any) -> Flaw:
     """Return the flaw of a value of the wrong type."""
-    return Flaw(f"{wanted} is wanted, not {kind_of(value)}", path, f"make it {wanted}", shown(value))
+    return Flaw(f"{wanted} is expected, not {kind_of(value)}", path, f"make it {wanted}", shown(value))

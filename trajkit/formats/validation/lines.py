@@ -29,7 +29,7 @@ class Line(NamedTuple):
     n_bytes: int
     """Including the line break."""
     row: dict[str, Any] | None
-    """The object in it; None if there is none, and `flaws` tells why."""
+    """The object in it; None if there is none, and `flaws` has the reason."""
     flaws: tuple[Flaw, ...] = ()
     """Flaws of the line itself."""
     is_blank: bool = False
@@ -92,7 +92,7 @@ def _too_long(file: BinaryIO, raw: bytes, number: int) -> Line:
 
 def _line(raw: bytes, number: int) -> Line:
     if not raw.strip():
-        flaw = Flaw("blank line", "$", "take it out")
+        flaw = Flaw("blank line", "$", "remove it")
         return Line(number, len(raw), None, (flaw,), is_blank=True)
     try:
         row = parsed(raw)
@@ -104,9 +104,7 @@ def _line(raw: bytes, number: int) -> Line:
             repr(raw[error.start : error.start + 4]),
         )
     except _Twice as error:
-        flaw = Flaw(
-            "a key that is there twice", "$", "every reader keeps another one: take one out", str(error)
-        )
+        flaw = Flaw("a repeated key", "$", "readers differ in which one they keep: remove one", str(error))
     except (ValueError, RecursionError) as error:
         flaw = _no_json(raw, error)
     else:
@@ -118,7 +116,9 @@ def _line(raw: bytes, number: int) -> Line:
 
 def parsed(raw: bytes) -> Any:
     """Parse the JSON of a line strictly: without NaN and repeated keys."""
-    return json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_once)
+    return json.loads(
+        raw.decode("utf-8").rstrip("\r\n"), parse_constant=_refuse_constant, object_pairs_hook=_once
+    )
 
 
 def _refuse_constant(text: str) -> Any:
@@ -136,11 +136,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _no_json(raw: bytes, error: Exception) -> Flaw:
     if isinstance(error, RecursionError):
         return Flaw("nested too deep", "$", "leave the row out")
-    what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+    what = error.msg.removesuffix(" at") if isinstance(error, json.JSONDecodeError) else str(error)
     column = f" at character {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
     if not raw.endswith(b"\n"):
         return Flaw(
-            "the last line is cut off", "$", "write the file again: it was not finished", f"{what}{column}"
+            "the last line is cut off", "$", "write the file again: it is incomplete", f"{what}{column}"
         )
     return Flaw("not JSON", "$", "one JSON object in each line", f"{what}{column}")
 

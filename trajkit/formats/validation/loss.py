@@ -129,7 +129,7 @@ class LossCount:
             return
         sums["n_answers_cut"] += 1
         sums["n_answers_gone"] += n_kept == 0 < n_learned
-        what = "the answer is cut off whole" if n_kept == 0 else "the answer is cut off"
+        what = "the whole answer is cut off" if n_kept == 0 else "the answer is cut off"
         hint = f"convert with --max-length {limit} --overlong trim-history, or allow longer rows"
         yield Flaw(
             what, "$", hint, f"{n_tokens:,} tokens, {n_learned - n_kept:,} of the answer beyond {limit:,}"

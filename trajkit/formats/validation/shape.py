@@ -95,7 +95,7 @@ def chosen_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
     if chosen == rejected:
         yield Flaw("both answers are the same", "$.rejected", "leave the row out", shown(rejected))
     if prompt is None:
-        hint = "write the prompt in a key of its own: what both share is then found for sure"
+        hint = "write the prompt in a key of its own: the shared part is then certain"
         yield Flaw("no prompt", "$.prompt", hint, severity=Severity.WARNING)
         return
     if type(prompt) is not type(chosen):
@@ -266,7 +266,7 @@ def flaws_of(row: Mapping[str, Any], target: Target, of_file: Shape | None) -> I
     if shape is None:
         kinds = "; or ".join(target.shapes)
         yield Flaw(
-            "no row that is taken",
+            "not a row that is accepted",
             "$",
             f"{target.name} takes {kinds}",
             f"keys: {', '.join(sorted(row)) or 'none'}",
@@ -301,12 +301,12 @@ def repaired(row: dict[str, Any], shape: Shape | None, target: Target, done: Cou
     if shape in known and not target.takes_extra_keys:
         for key in sorted(row.keys() - known[shape]):
             del row[key]
-            done[f"extra key {key!r} taken out"] += 1
+            done[f"extra key {key!r} removed"] += 1
     for message in _messages(row):
         _repair_weight(message, done)
         if message.get("tool_calls") == []:
             del message["tool_calls"]
-            done["empty tool_calls taken out"] += 1
+            done["empty tool_calls removed"] += 1
         calls = message.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict) and isinstance(call.get("function"), dict):
@@ -339,7 +339,7 @@ def _repair_weight(message: dict[str, Any], done: Counter[str]) -> None:
         return
     if message.get("role") != "assistant":
         del message["weight"]
-        done["weight of another than the assistant taken out"] += 1
+        done["weight of another than the assistant removed"] += 1
     elif message["weight"] in (0, 1) and type(message["weight"]) is not int:
         message["weight"] = int(message["weight"])
         done["weight written as 0 or 1"] += 1

@@ -48,9 +48,9 @@ class Target:
     shapes: tuple[Shape, ...] = (Shape.CHAT, Shape.PREFERENCE)
     """The kinds of rows that it accepts; if several fit, the first counts."""
     min_rows: int = 1
-    """Least rows of a file."""
+    """Minimum rows per file."""
     max_rows: int | None = None
-    """Most rows of a file; None if unknown."""
+    """Maximum rows per file; None if unknown."""
     max_bytes: int | None = None
     """Largest size of a file; None if unknown."""
     bom: Bom = Bom.REFUSED
@@ -70,9 +70,9 @@ class Target:
     refuses_special_tokens: bool = True
     """Whether it refuses a text with a token such as <|im_start|>."""
     max_images: int | None = None
-    """Most images in a row; None if it accepts none."""
+    """Maximum images per row; None if it accepts none."""
     max_image_rows: int | None = None
-    """Most rows with images."""
+    """Maximum rows with images."""
     suffix_has_dots: bool = True
     """Whether the suffix of the tuned model's name may have dots."""
     flawless: Memo[bool] | None = field(default=None, compare=False, repr=False)

@@ -12,7 +12,7 @@ from trajkit._core.division import Division
 from trajkit._core.lazy import need
 from trajkit._core.output.console import count, line, plural
 from trajkit._core.output.result import Result
-from trajkit._core.samples import pretrained
+from trajkit._core.samples import SAMPLE_PREFIX, pretrained
 from trajkit.errors import RequestError
 from trajkit.formats.tokens.tokenizer import ESTIMATE, Tokenizer, load_tokenizer
 from trajkit.formats.validation.file import validate
@@ -114,8 +114,10 @@ def count_tokens(
     if found.loss is None:
         raise RequestError(f"{path} was not counted")
     if found.n_errors:
-        notes.append(f"{found.n_errors:,} errors: `trajkit validate {path} --target {target}` names them")
-    is_here = known is None and Path(model).is_dir()
+        bound = "" if limit is None else f" --max-length {limit}"
+        command = f"trajkit validate {path} --target {target} --tokenizer {counter.name}{bound}"
+        notes.append(f"{plural(found.n_errors, 'error')}: `{command}` names them")
+    is_here = known is None and (model.startswith(SAMPLE_PREFIX) or Path(model).is_dir())
     n_trained = found.loss.n_within * n_epochs
     return TokenCount(
         path=path,
@@ -173,7 +175,7 @@ def _warnings(known: TunableModel | None, model: str, today: date, *, is_here: b
     elif known.last_job_on is not None and known.last_job_on < today:
         notes.append(f"no job on {known.name} can be created since {known.last_job_on}")
     elif known.shutdown_on is not None:
-        notes.append(f"{known.name} and what is tuned from it end on {known.shutdown_on}")
+        notes.append(f"{known.name} and the models tuned from it end on {known.shutdown_on}")
     return notes
 
 

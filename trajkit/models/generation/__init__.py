@@ -1,3 +1,3 @@
-"""Language models of this machine: what is asked, what they answer, many at once."""
+"""Local language models: requests, answers, and the generation of many answers at once."""
 
 __all__ = ["ask", "generate", "located", "model", "row", "weights"]

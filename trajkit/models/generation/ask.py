@@ -16,7 +16,7 @@ class AskError(RequestError):
         message: The problem.
         param: The field of `Ask` with the problem; None when it is the whole request.
         hint: The way out.
-        code: OpenAI's error code, where it has one.
+        code: OpenAI's error code if it has one.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Ask(NamedTuple):
     model: str | None = None
     """Name of the model; None for the first."""
     max_new_tokens: int = 64
-    """Most tokens of the answer; fewer where the model's context has no room."""
+    """Maximum tokens of the answer; fewer where the model's context has no room."""
     temperature: float = 1.0
     """Divisor of the logits; 0 takes the most likely token."""
     top_p: float = 1.0

@@ -38,7 +38,7 @@ class _Waiting(NamedTuple):
 
 
 _News = tuple[_Waiting, Callable[[], None]]
-"""Who waits, and what tells the result or a partial text in the loop of who waits."""
+"""A waiting request, and a function that delivers its result or a partial text in its event loop."""
 
 
 class Batcher:
@@ -46,7 +46,7 @@ class Batcher:
 
     Args:
         model: The model. It is not closed at the end.
-        side_by_side: Most answers at the same time; memory grows with it.
+        side_by_side: Maximum number of concurrent answers; memory grows with it.
     """
 
     def __init__(self, model: LocalModel, *, side_by_side: int = SIDE_BY_SIDE) -> None:
@@ -198,7 +198,7 @@ class Batcher:
         return [self._of_row.pop(row) for row in rows]
 
     def _tell(self, news: Sequence[_News]) -> None:
-        """Wake each loop once for all its news."""
+        """Deliver all news, with one wake-up per event loop."""
         by_loop: dict[asyncio.AbstractEventLoop, list[_News]] = {}
         for waiting, tell in news:
             by_loop.setdefault(waiting.loop, []).append((waiting, tell))
@@ -212,11 +212,11 @@ def _failure(waiting: _Waiting, error: Exception) -> Callable[[], None]:
 
 
 def _news(waiting: _Waiting, row: Row) -> Callable[[], None]:
-    """Return what tells the text or the answer of a row, or its error."""
+    """Return a function that delivers the text or the answer of a row, or its error."""
     try:
         if row.is_over:
             return partial(waiting.future.set_result, row.answer())
-        assert waiting.on_text is not None  # only then a row that is not over is told
+        assert waiting.on_text is not None  # otherwise only finished rows are delivered
         return partial(waiting.on_text, row.sure_text)
     except BaseException as error:  # noqa: BLE001 - any failure ends this row only
         row.end()
@@ -225,5 +225,5 @@ def _news(waiting: _Waiting, row: Row) -> Callable[[], None]:
 
 def _tell_all(news: Sequence[_News]) -> None:
     for waiting, tell in news:
-        if not waiting.future.done():  # else the coroutine was cancelled
+        if not waiting.future.done():  # otherwise the coroutine was cancelled
             tell()

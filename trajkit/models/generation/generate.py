@@ -105,7 +105,7 @@ class Batch:
         torch = need("torch", extra="local")
         places_of: dict[tuple[int, ...], int] = {}
         whose = [places_of.setdefault(row.prompt, len(places_of)) for row in self.rows]
-        prompts = list(places_of)  # attempts at one seed begin with the same one
+        prompts = list(places_of)  # attempts at one seed begin with the same prompt
         kept = self.voice.prefixes.find(prompts)
         known = kept.n_tokens if kept else 0
         width = max(map(len, prompts)) - known
@@ -203,7 +203,7 @@ def _reported(logits: Any, rows: Sequence[Row], tokens: Sequence[int]) -> list[S
 
 
 SIDE_BY_SIDE = 128
-"""Most rows of a batch."""
+"""Maximum rows per batch."""
 
 
 def generate(model: LocalModel, asks: Sequence[Ask], *, side_by_side: int = SIDE_BY_SIDE) -> list[Said]:
@@ -212,7 +212,7 @@ def generate(model: LocalModel, asks: Sequence[Ask], *, side_by_side: int = SIDE
     Args:
         model: The model.
         asks: The requests. Requests to one name are answered together.
-        side_by_side: Most rows at the same time; memory grows with it.
+        side_by_side: Maximum number of concurrent rows; memory grows with it.
 
     Returns:
         The answers, in the order of the requests.

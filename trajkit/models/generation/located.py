@@ -89,7 +89,7 @@ def adapter_settings(name: str) -> dict[str, Any] | None:
     hub = need("huggingface_hub", extra="local")
     try:
         file = Path(hub.hf_hub_download(name, ADAPTER_FILE))
-    except (OSError, ValueError):  # no such id, no network, or a model that is no adapter
+    except (OSError, ValueError):  # no such id, no network, or a model that is not an adapter
         return None
     return _read(file)
 

@@ -25,7 +25,7 @@ _LIMITS = (
     "transformers on one device, without a paged cache, fused kernels or several GPUs; for this size, "
     "--policy vllm, --through vllm and `trajkit serve --engine vllm` use a vLLM of your environment"
 )
-"""What the engine does not do, and the way out, for models that are not small."""
+"""Limits of the engine, and the alternatives, for models that are not small."""
 
 
 class Voice:
@@ -34,8 +34,8 @@ class Voice:
     Args:
         name: Name in requests.
         template: Tokenizer and chat template.
-        network: The network, which adapters share; None where a service answers.
-        adapter: The adapter to enable in it; None where it has none, "" to disable all.
+        network: The network, which adapters share; None if a service answers.
+        adapter: The adapter to enable in it; None if it has none, "" to disable all.
         version: Fingerprint of the weights; None when unknown.
     """
 
@@ -54,7 +54,7 @@ class Voice:
         self.conversations = Conversations(template)
         self.call_style = call_style(template)
         self.is_here = network is not None
-        """Whether it computes here, where a grammar can choose what it may say."""
+        """Whether the network is in this process, so that a grammar can constrain answers."""
         if network is None:
             self.room: int | None = None
             self.stops = template.stops
@@ -66,7 +66,7 @@ class Voice:
         self.takes_keep = "logits_to_keep" in takes
         config = inner.config.get_text_config()
         self.room = getattr(config, "max_position_embeddings", None)
-        """Most tokens of prompt and answer together; None when the model has no limit."""
+        """Maximum tokens of prompt and answer together; None when the model has no limit."""
         self.stops = template.stops | _stops_of(inner)
         """Tokens that end an answer."""
         n_vocabulary: int = config.vocab_size
@@ -141,7 +141,7 @@ class LocalModel:
         Args:
             base: A folder, the id of a model, or `sample:tiny-base`.
             adapters: Names of LoRA adapters, with their folders or ids.
-            device: Name of a torch device; None for the GPU where there is one.
+            device: Name of a torch device; None for the GPU if there is one.
             name: Name of the base in requests; None for `base`.
 
         Raises:

@@ -36,13 +36,13 @@ class Row:
         if ask.conversation is not None:
             self.prompt = voice.conversations.extended(ask.conversation, self.prompt)
         if max(self.prompt, default=0) >= voice.grammars.n_vocabulary:
-            raise AskError("the prompt has a token that the model does not know", param="messages")
+            raise AskError("the prompt has a token outside the model's vocabulary", param="messages")
         self.most = _most(voice, ask, len(self.prompt))
-        """Most tokens of the answer."""
+        """Maximum tokens of the answer."""
         self.said: list[int] = []
         self._sampled: list[float] = []
         self.allowed: list[bytes] = []
-        """For each token those that its grammar allowed, as in `Sampled`."""
+        """Tokens that the grammar allowed at each position, as in `Sampled`."""
         self.logprobs: list[SaidToken] = []
         self.is_over = False
         """Whether the answer is finished."""
@@ -93,7 +93,7 @@ class Row:
         """Stop the generation.
 
         Args:
-            error: Why there is no answer; None where no caller waits for one.
+            error: Why there is no answer; None if no caller waits for one.
         """
         self.is_over, self._error = True, error
 
@@ -101,7 +101,7 @@ class Row:
     def sure_text(self) -> str:
         """The text so far that later tokens cannot change, for streaming."""
         if self._tools and not self.voice.call_style.mark:
-            return ""  # without a mark, a call begins like any text
+            return ""  # without a begin mark, a call begins like any text
         end = first_of(self._text, self._ends)
         return self._text[: sure_length(self._text, self._ends) if end is None else end]
 
@@ -154,7 +154,7 @@ def allowed_tokens(voice: Voice, ask: Ask, said: Sequence[int]) -> tuple[bytes, 
         said: Every token of the answer.
 
     Returns:
-        None where there was no grammar, or where it does not allow the answer: it is not that of the answer.
+        None without a grammar, or if the grammar does not allow the answer, which then had another one.
     """
     constraint = _constraint(voice, ask, tools_of(ask))
     if constraint is None:
@@ -214,7 +214,7 @@ def _prompt(voice: Voice, ask: Ask, tools: Tools | None) -> tuple[int, ...]:
 
 
 def _most(voice: Voice, ask: Ask, n_prompt: int) -> int:
-    """Return the most tokens that the answer may have."""
+    """Return the maximum number of tokens of the answer."""
     if voice.room is None:
         return ask.max_new_tokens
     if n_prompt >= voice.room:

@@ -18,7 +18,7 @@ SMALL = 50_000_000
 
 
 def default_device() -> str:
-    """Return the GPU where there is one, otherwise the CPU."""
+    """Return the GPU if there is one, otherwise the CPU."""
     torch = need("torch", extra="local")
     return "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -98,7 +98,7 @@ def with_adapter(model: Any, folder: str, name: str, *, said: str, is_trained: b
 
 
 def no_model(name: str, error: Exception) -> RequestError:
-    """Return the error for a name that is no model's."""
+    """Return the error for a name that is not a model's."""
     return RequestError(
         f"no model in {name}: {_first_line(error)}", hint="a folder with config.json, or an id"
     )

@@ -1,3 +1,3 @@
-"""Models of this machine behind an OpenAI-compatible address."""
+"""Local models behind an OpenAI-compatible address."""
 
 __all__ = ["chat_answer", "chat_request", "served_models", "server"]

@@ -39,14 +39,14 @@ _ROOM = 1 << 17
 _BODY_S = 60
 """Seconds that a request's body may take."""
 _MOST_PASSED_OVER = 1 << 28
-"""Most bytes that are read of a body that is too long, so that the client can finish and gets the answer."""
+"""Maximum bytes read from a body that is too long, so that the client can finish and gets the answer."""
 
 
 class Chat:
-    """Answers requests with the models of this machine.
+    """Answers requests with local models.
 
     batcher: Generates the answers.
-    max_new_tokens: Most tokens of an answer, unless the request sets its own limit.
+    max_new_tokens: Maximum tokens per answer, unless the request sets its own limit.
     api_key: Key that a request must have; None for no key.
     host: Name or address that the server listens on.
     """
@@ -302,7 +302,7 @@ def _failure(error: Exception) -> Refusal:
 
 
 def _host(request: Request) -> str:
-    """Return the request's host name without the port; empty where it has none or several."""
+    """Return the request's host name without the port; empty if it has none or several."""
     hosts = request.headers.getlist("host")
     try:
         return (urlsplit(f"//{hosts[0]}").hostname or "") if len(hosts) == 1 else ""

@@ -31,7 +31,7 @@ class Answer:
                 "index": index,
                 "message": {
                     "role": "assistant",
-                    # OpenAI has null where there are tool calls and no text
+                    # OpenAI has null if there are tool calls and no text
                     "content": None if each.tool_calls and not each.text else each.text,
                     "refusal": None,
                     **({"tool_calls": _calls(each)} if each.tool_calls else {}),

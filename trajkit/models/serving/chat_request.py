@@ -81,7 +81,7 @@ class ChatRequest(Wire):
         """Convert the request to one ask per answer.
 
         Args:
-            max_new_tokens: Most tokens of an answer, unless the request sets its own limit.
+            max_new_tokens: Maximum tokens per answer, unless the request sets its own limit.
 
         Raises:
             Refusal: A part of the request is not supported.

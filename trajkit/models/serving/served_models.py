@@ -59,8 +59,8 @@ def served_models(wanted: Sequence[Wanted]) -> Served:
     """Choose what one server loads to serve some models.
 
     Args:
-        wanted: At most one whole model; the others must be adapters to it. Where there are only adapters,
-            their base model is served, too, under its own name.
+        wanted: At most one whole model; the others must be adapters to it. If there are only adapters,
+            their base model is also served, under its own name.
 
     Raises:
         RequestError: Two have the same name, or they have different base models.

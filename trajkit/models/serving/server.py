@@ -1,4 +1,4 @@
-"""Serve a model at an address of this machine until it is closed."""
+"""Serve a model at a local address until it is closed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from trajkit.models.serving.app import Chat
 
 LOOPBACK = "127.0.0.1"
 NEW_TOKENS = 1024
-"""Most tokens of an answer, unless the request sets its own limit."""
+"""Maximum tokens per answer, unless the request sets its own limit."""
 
 _BACKLOG = 2048
 _MOST_CONNECTIONS = 512
-"""Further connections get 503. The limit is four times the number of parallel answers, where that is more."""
+"""Further connections get 503. The limit is four times the number of parallel answers if that is more."""
 _HEAD_S = 20
 """Seconds that the head of a request may take."""
 _IDLE_S = 600
@@ -58,7 +58,7 @@ class Serving(Running):
         return self
 
     def wait(self) -> None:
-        """Serve until the process is told to end (SIGTERM or Ctrl-C), or another thread calls `close`.
+        """Serve until the process gets a signal to end (SIGTERM or Ctrl-C), or another thread calls `close`.
 
         Current requests are finished first; a second signal does not wait for them.
         """
@@ -115,8 +115,8 @@ def serve(
         model: The model. It is closed at the end.
         host: Host to listen on.
         port: Port; 0 chooses a free one.
-        max_new_tokens: Most tokens of an answer, unless the request sets its own limit.
-        side_by_side: Most answers at the same time; memory grows with it.
+        max_new_tokens: Maximum tokens per answer, unless the request sets its own limit.
+        side_by_side: Maximum number of concurrent answers; memory grows with it.
         api_key: Bearer token that a request must have; None for no key.
 
     Raises:

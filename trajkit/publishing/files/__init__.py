@@ -1,3 +1,3 @@
-"""Which files of a store go to the Hub, and how a store is restored from them."""
+"""Make the files of a store for the Hub, and restore a store from them."""
 
 __all__ = ["contents"]

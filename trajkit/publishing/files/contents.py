@@ -133,7 +133,7 @@ def _refuse_many(splits: Mapping[str, Store]) -> None:
 
 
 def _prove(stores: Iterable[PublishedStore], folder: Path, on_progress: OnProgress) -> None:
-    """Prove that pulling these files gives the same content."""
+    """Check that pulling these files gives the same content."""
     listed = list(stores)
     for n_done, published in enumerate(listed, start=1):
         goal = folder / f".proof-{published.split}"

@@ -26,7 +26,7 @@ MESSAGE_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "trl-messages": ("messages",),
     "trl-prompt-completion": ("prompt", "completion"),
 }
-"""Message columns of each format that the rows may have. The first format is used where it carries all
+"""Message columns of each format that the rows may have. The first format is used if it carries all
 completions, as in `trajkit convert`."""
 
 MESSAGES, PROMPT_COMPLETION = MESSAGE_COLUMNS
@@ -71,7 +71,7 @@ class SplitRows(NamedTuple):
     shards: tuple[Shard, ...] = ()
     """All files."""
     format: str | None = None
-    """Format of the rows, as `trajkit convert` names it; None where there is no row."""
+    """Format of the rows, as `trajkit convert` names it; None if there is no row."""
     left: Mapping[str, int] = {}
     """Number of steps that are in no row, by reason."""
     losses: Mapping[str, int] = {}

@@ -66,7 +66,7 @@ def restore(
 
 
 def _rows_by_part(folder: Path, published: PublishedStore) -> Iterator[dict[str, pa.Table | None]]:
-    """Yield the rows of each part by table, None where a table has no file; parts of one file are read on."""
+    """Yield the rows of each part by table, None if a table has no file; parts of one file are read on."""
     paths = {table: published.files.get(table, ()) for table in TABLES}
     for number, parts in itertools.groupby(published.parts, key=lambda part: part.file):
         with contextlib.ExitStack() as opened:

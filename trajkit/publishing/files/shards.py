@@ -16,7 +16,7 @@ from trajkit.store.engine import writing
 GROUP_BYTES = 64_000_000
 """Bytes in memory of a row group; the viewer opens none of more than 286 MiB."""
 GROUP_ROWS = 10_000
-"""Most rows of a row group."""
+"""Maximum rows per row group."""
 SHARD_BYTES = 400_000_000
 """Approximate size of a file."""
 BATCH_ROWS = 1024

@@ -14,7 +14,7 @@ from trajkit.store.engine import literal, scan
 from trajkit.store.layout import Column, quoted
 
 MOST_ROW_BYTES = 1_900_000
-"""Most bytes of a row; the viewer shows rows up to about 2 MB."""
+"""Maximum bytes per row; the viewer shows rows up to about 2 MB."""
 
 _KEYS = ("episode_id", "step_index", "feedback_id")
 _MOVED: dict[str, pa.DataType] = {

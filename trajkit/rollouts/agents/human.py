@@ -18,7 +18,7 @@ from trajkit.schema import Feedback
 QUIT, HELP = "q", "?"
 _PROMPT = "action> "
 _SHORT = 12
-"""Most actions that are listed at every step."""
+"""Maximum number of actions listed at every step."""
 
 
 class Stopped(LimitReached):
@@ -32,7 +32,7 @@ class Stopped(LimitReached):
 
 
 class Human:
-    """Asks the person at the terminal for every action, on stderr. One episode at a time.
+    """Prompts the person at the terminal for every action, on stderr. One episode at a time.
 
     Raises:
         RequestError: stdin is not a terminal.
@@ -129,7 +129,7 @@ def _looks(situation: Situation) -> list[str]:
     """Return the text to show: the result of the previous action, then the observation."""
     lines = [f"\nStep {situation.step_index + 1}"]
     if situation.past and not situation.past[-1].action_valid:
-        lines.append(f"That was no action here; carried out: {situation.past[-1].action_executed}")
+        lines.append(f"That is not an action here; executed: {situation.past[-1].action_executed}")
     return [*lines, situation.observation]
 
 

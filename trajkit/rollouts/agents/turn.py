@@ -41,7 +41,7 @@ class Opening(NamedTuple):
     task: str
     seed: int
     mission: str
-    """The goal in words."""
+    """The goal, as text."""
     memory: dict[str, Any]
     """The same object as `Turn.memory`."""
 
@@ -49,19 +49,19 @@ class Opening(NamedTuple):
 class Turn:
     """One step at which an agent must act.
 
-    Everything that it may know is an attribute. It calls models through `chat` and `inference`, so that each
+    Everything that it may use is an attribute. It calls models through `chat` and `inference`, so that each
     call becomes a step of the episode; a synchronous agent puts `wait` around them. Calls are possible until
     the agent has answered.
     """
 
     mission: str
-    """The goal in words."""
+    """The goal, as text."""
     observation: str
     """The current observation."""
     history: tuple[Past, ...]
     """The steps so far, oldest first: `observation`, `action_executed` and `action_valid` of each."""
     legal_actions: tuple[str, ...]
-    """The legal actions now; empty where any text may be one."""
+    """The legal actions now; empty if any text may be one."""
     env_id: str
     """The environment, such as `babyai`."""
     task: str

@@ -74,7 +74,7 @@ class Sent(NamedTuple):
     parse: Callable[[], ChatCompletion]
     """Parses it with the `openai` package."""
     sampled: Sampled | None = None
-    """Its tokens as they were sampled; None for those that the document tells."""
+    """Its sampled tokens; None for those that the document contains."""
 
 
 class ChatModels(abc.ABC):
@@ -126,7 +126,7 @@ class ChatModels(abc.ABC):
         wanted = dict(arguments)
         if wanted.get("model") is None:
             if self.model is None:
-                raise RequestError(f"which model at {self.name}?", hint="--model NAME")
+                raise RequestError(f"no model at {self.name} is named", hint="--model NAME")
             wanted["model"] = self.model
         elif self._is_only and wanted["model"] != self.model:
             raise RequestError(

@@ -27,7 +27,7 @@ class EndpointSettings(Model):
     temperature: Annotated[float, Field(ge=0)] | None = None
     """Sampling temperature; None leaves it to the server."""
     max_tokens: Annotated[int, Field(ge=1)] = 1024
-    """Most tokens of an answer."""
+    """Maximum tokens per answer."""
     json_mode: JsonMode = JsonMode.AUTO
     """How the server constrains the answer to a readable form."""
     thinking: bool = False
@@ -47,7 +47,7 @@ def read_settings(settings: Mapping[str, str]) -> EndpointSettings:
 
 
 class EndpointPolicy(Scripted):
-    """Asks one model for every action. Keeps nothing between steps; must be closed.
+    """Calls one model for every action. Keeps nothing between steps; must be closed.
 
     Args:
         url: Address of the server with its version, such as `https://api.openai.com/v1`.
@@ -157,14 +157,14 @@ _PLAIN = {"top_k": -1, "min_p": 0, "repetition_penalty": 1}
 
 
 class VllmEndpoint(Endpoint):
-    """A vLLM. One that was started for this run and has ended is not waited for.
+    """A vLLM server. If it was started for this run and has ended, calls do not wait for it.
 
     Args:
         url: Its address.
         key: Its key; None for a server without keys.
         caller: Sends the requests, with the limits of the run.
         model: The model for calls that name none.
-        ended: Says how it has ended; None while it runs.
+        ended: Describes how it has ended; None while it runs.
     """
 
     def __init__(

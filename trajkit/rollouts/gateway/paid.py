@@ -21,7 +21,7 @@ class Asked(NamedTuple):
     n_calls: int | None
     """Calls of models; None when nothing limits them."""
     max_tokens: int | None = None
-    """Most tokens of an answer; None when the configuration does not set it."""
+    """Maximum tokens per answer; None when the configuration does not set it."""
     n_prompt_characters: int = 0
     """Characters of the prompt's templates."""
 

@@ -33,7 +33,7 @@ class Venue(NamedTuple):
     config_file: Path | None = None
     """The configuration to play with; None with a remote gateway, which has its own."""
     clickhouse_url: SecretStr | None = None
-    """The database that the gateway writes to, where it is known."""
+    """The database that the gateway writes to, if known."""
     gateway_url: str | None = None
     """URL of a running gateway; None opens one in this process."""
     model_url: str | None = None
@@ -41,7 +41,7 @@ class Venue(NamedTuple):
     model: str | None = None
     """The model that replaces the local model server."""
     served: tuple[str, ...] = ()
-    """Models of the local model server; empty where it is the stand-in."""
+    """Models of the local model server; empty if it is the stand-in."""
     is_prepared: bool = False
     """Whether `trajkit up` prepared the configuration."""
     described_by: Path | None = None
@@ -207,7 +207,7 @@ def choose_variants(venue: Venue, function_name: str, asked: tuple[str, ...]) ->
     known = venue.names.functions[function_name]
     if not asked and len(known) != 1:
         raise RequestError(
-            f"which variant of {function_name!r}?", hint=f"--variant: {', '.join(known)}, or all"
+            f"no variant of {function_name!r} is named", hint=f"--variant: {', '.join(known)}, or all"
         )
     return chosen(asked or known, known, noun="variant", of=f"the function {function_name!r}")
 

@@ -1,3 +1,3 @@
-"""Play with a model of this machine, in lock step."""
+"""Play with local models, in lock step."""
 
 __all__ = ["endpoint", "lockstep", "player", "policy"]

@@ -1,4 +1,4 @@
-"""Answer an agent's calls with a model of this machine: waiting episodes are answered in one batch."""
+"""Answer an agent's calls with a local model: waiting episodes are answered in one batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trajkit.rollouts.local.policy import LocalModels
 from trajkit.rollouts.running.calling import Caller
 
 _NEW_TOKENS = 1024
-"""Most tokens of an answer unless a call sets a limit, as in `trajkit serve`."""
+"""Maximum tokens per answer unless a call sets a limit, as in `trajkit serve`."""
 
 
 class LocalEndpoint(ChatModels):
@@ -29,7 +29,7 @@ class LocalEndpoint(ChatModels):
         player: The player.
         models: The models of all players; the caller closes them.
         caller: Sends the requests, with the limits of the run.
-        max_new_tokens: Most tokens of an answer where a call does not say.
+        max_new_tokens: Maximum tokens per answer if a call sets no limit.
 
     Raises:
         MissingExtra: The package `openai` is not installed.

@@ -63,7 +63,7 @@ class LockStep(Generic[Asked, Said]):
                     future.set_exception(one)
                 else:
                     future.set_result(one)
-            await asyncio.sleep(0)  # an episode that got its answer may ask again
+            await asyncio.sleep(0)  # an episode that got its answer may send the next request
 
     async def _quiet(self) -> None:
         n_waiting, n_turns = -1, 0

@@ -1,4 +1,4 @@
-"""A player with a model of this machine: the model, its prompts, its sampling parameters and its policy."""
+"""A player with a local model: the model, its prompts, its sampling parameters and its policy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LocalSettings(Model):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     """Draw only from the likeliest tokens with this total probability; None for the variant's, or else 1."""
     max_new_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Most tokens of an answer; None for the variant's, or else 128."""
+    """Maximum tokens per answer; None for the variant's, or else 128."""
     json_mode: JsonMode = JsonMode.AUTO
     """How the answer is constrained: auto follows the variant, or uses a schema with trajkit's prompt."""
     thinking: bool = False
@@ -130,7 +130,7 @@ class LocalPlayer(Model):
 
     @property
     def is_folder(self) -> bool:
-        """Whether its model is a folder of this machine, and not an id or a name at a server."""
+        """Whether its model is a local folder, and not an id or a name at a server."""
         return Path(model_path(self.model)).is_dir()
 
     def identity(
@@ -198,7 +198,7 @@ class PlayerPolicy(Scripted, abc.ABC):
         return Choice(prompt.action(answer.completion), answer)
 
     def sampling(self, situation: Situation) -> Sampling:
-        """Return the sampling of this answer: the plan's where it is fixed, otherwise the player's."""
+        """Return the sampling of this answer: the plan's if it is fixed, otherwise the player's."""
         fixed = self._plan.decoding(situation.job)
         sampling = self._sampling
         if fixed.temperature is not None:

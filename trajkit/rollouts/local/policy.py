@@ -1,4 +1,4 @@
-"""Use models of this machine as policies: waiting episodes are answered in one batch, without HTTP."""
+"""Use local models as policies: waiting episodes are answered in one batch, without HTTP."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 
 Answering = Callable[[LocalModel, Sequence[Ask]], Sequence[Said | Exception]]
-"""Answers a batch of one model, in order; an exception in the place of an answer is that one's."""
+"""Answers a batch of one model, in order; a failed request has an exception in place of its answer."""
 
 
 class LocalModels:
@@ -221,7 +221,7 @@ class LocalPolicy(PlayerPolicy):
 
 
 def _held_to(ask: Ask) -> JsonObject:
-    """What held the answer to a grammar besides its tools, as a request to a server says it."""
+    """Return the constraints of the answer besides its tools, in the form of a request to a server."""
     held: JsonObject = {}
     if ask.json_schema is not None:
         schema: JsonObject = {"name": "answer", "schema": dict(ask.json_schema)}

@@ -35,7 +35,7 @@ class VariantOf(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """The sampling parameters of a variant; None where it sets none."""
+    """The sampling parameters of a variant; None if it sets none."""
 
     temperature: float | None
     top_p: float | None
@@ -142,7 +142,7 @@ Prompts = OwnPrompts | VariantPrompts
 
 
 def listed_actions(config: Path, function: str) -> tuple[str, ...]:
-    """Return the actions of a function; empty where any text may be one.
+    """Return the actions of a function; empty if any text may be one.
 
     They are those in the schema of its answers or in a tool's parameters, or else those of a known
     environment, where its prompts name every one.

@@ -239,7 +239,7 @@ def _outcome(said: str | None, metrics: Mapping[str, MetricValue], steps: Sequen
 
 
 def _total(steps: Sequence[Transition]) -> float | None:
-    """Return the sum of the rewards; None where a step has none."""
+    """Return the sum of the rewards; None if a step has none."""
     rewards = [step.reward for step in steps if step.reward is not None]
     return sum(rewards) if steps and len(rewards) == len(steps) else None
 

@@ -166,7 +166,7 @@ class JournalReader:
         return header, [self._file.read(size) for size in header["sizes"]]
 
     def _header(self, offset: int) -> tuple[dict[str, Any], int] | None:
-        """Return a header and the start of its bytes; None where no whole record begins."""
+        """Return a header and the start of its bytes; None if no whole record begins."""
         self._file.seek(offset)
         line = self._file.readline()
         try:

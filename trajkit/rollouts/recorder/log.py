@@ -34,7 +34,7 @@ _DATE = "{date}"
 """Placeholder in a store's name: each day, in UTC, gets its own store."""
 _UTF8 = ("utf-8", "surrogatepass")
 _LONGEST_SECRET = 512
-"""Most bytes of a key, or of a secret's name."""
+"""Maximum bytes of a key, or of a secret's name."""
 _log = logging.getLogger(__name__)
 
 
@@ -48,7 +48,7 @@ class Counts(NamedTuple):
     n_calls: int
     """Recorded calls."""
     n_outside: int
-    """Recorded calls outside any episode, each of which is an episode of its own."""
+    """Recorded calls outside any episode, each of which is a separate episode."""
     n_failed: int
     """Requests that the service refused or did not answer; each retry counts."""
     n_lost_calls: int

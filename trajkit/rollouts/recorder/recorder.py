@@ -98,7 +98,7 @@ class Recorder(Generic[ClientT]):
             task: The task within the environment.
             seed: Seed of the environment's initial state.
             env_id: The environment.
-            purpose: `train`, `eval` or `unknown`; `eval` episodes never train.
+            purpose: `train`, `eval` or `unknown`; models never train on `eval` episodes.
             tags: Texts by name.
             initial_state_hash: Hash of the complete initial state, where the environment has one.
 
@@ -299,7 +299,7 @@ def _write(
             raise
         raise type(error)(
             error.message,
-            hint=f"{path} has what was recorded: trajkit.Recorder.recover({str(store)!r}) writes it",
+            hint=f"{path} has the recording: trajkit.Recorder.recover({str(store)!r}) writes it",
         ) from error
     return manifest, tally
 

@@ -1,3 +1,3 @@
-"""Write down what was played: journal, rows of a store, summary."""
+"""Record played episodes: journal, rows of a store, summary."""
 
 __all__ = ["deliver", "lines", "record", "summary"]

@@ -62,7 +62,7 @@ def open_journal(
     Args:
         plan: The episodes to play; the journal of an earlier run of it has its own `run`.
         arguments: The arguments that decide what is played.
-        begin_anew: Begin another run, even if there are earlier ones.
+        begin_anew: Begin a new run, even if there are earlier ones.
         folder: The folder of the journal; None for that of the arguments.
 
     Raises:
@@ -90,7 +90,7 @@ def open_journal(
 
 
 def find_journal(plan: Plan, arguments: Mapping[str, JsonValue]) -> Journal:
-    """Read the journal of a run without a lock; it is empty where the run was never begun.
+    """Read the journal of a run without a lock; it is empty if the run was never begun.
 
     Raises:
         StoreError: It is damaged.
@@ -153,7 +153,7 @@ class Journal:
         self._file = LineFile(path)
         self._file.load(self._take)
 
-    # -- asking ----------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def is_done(self, job: Job) -> bool:
         """Check whether an episode is finished and its feedback acknowledged."""
@@ -187,10 +187,10 @@ class Journal:
         return (episode for _, episode in self.finished())
 
     def leave_out(self, other: Journal) -> None:
-        """Take what another journal of the same plan has finished as done, without counting it."""
+        """Treat the finished episodes of another journal of the same plan as done, without counting them."""
         self._done.add(other._done)
 
-    # -- writing: each raises StoreError when the disk does not take it --------------------------------------
+    # -- writing: each method raises StoreError when the disk fails ------------------------------------------
 
     def begin_run(self, arguments: Mapping[str, JsonValue], unmarked: Mapping[str, Abandoned]) -> None:
         """Write the head of a new file, and the episodes of the previous file that are still to be marked."""
@@ -230,7 +230,7 @@ class Journal:
         self._write({"marked": {"episode_id": episode_id}})
 
     def absorb(self, shard: Journal) -> Iterator[tuple[Score, str]]:
-        """Copy what is new in the journal of a shard of this run, and yield each finished episode.
+        """Copy new episodes from the journal of a shard of this run, and yield each finished one.
 
         Yields:
             The table's values of the episode, and the episode as JSON.
@@ -257,7 +257,7 @@ class Journal:
         self._file.append(head, episode, is_urgent=is_urgent)
         self._take(head)
 
-    # -- what a line means -----------------------------------------------------------------------------------
+    # -- parsing of lines ------------------------------------------------------------------------------------
 
     def _take(self, head: Mapping[str, Any]) -> None:
         match head:

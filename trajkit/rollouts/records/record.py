@@ -44,7 +44,7 @@ class PlayedStep(NamedTuple):
     started_at: datetime
     ended_at: datetime
     legal_actions: tuple[str, ...] | None = None
-    """Actions open to the agent; None where the environment's rule always has the same ones."""
+    """Actions open to the agent; None if the environment's rule always has the same ones."""
 
 
 class Played(NamedTuple):
@@ -111,8 +111,8 @@ def to_episode(played: Played) -> Episode:
     """Convert a played episode to the store's form.
 
     Each call of a model is a transition. Where a step of the environment has several calls, only the last
-    transition has the action and its result. A call whose prompt only the gateway's database has has unknown
-    `messages` and `tools`.
+    transition has the action and its result. If only the gateway's database has its prompt, a call
+    has unknown `messages` and `tools`.
     """
     steps = tuple(_transitions(played))
     is_whole = played.fault is None

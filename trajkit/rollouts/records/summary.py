@@ -12,7 +12,7 @@ from trajkit.schema import Outcome
 
 ALL_TASKS = "all"
 _AVERAGED = ("total_reward", "length", "n_input_tokens", "n_output_tokens")
-"""What a row has the mean of, besides successes."""
+"""Values that a row averages, besides successes."""
 
 
 class Mean(NamedTuple):

@@ -183,7 +183,7 @@ class Attempt:
 
 
 def of_environment(ask: Callable[[], T]) -> T:
-    """Return what an environment answers.
+    """Return the answer of an environment.
 
     Raises:
         Faulty: It failed.

@@ -125,9 +125,9 @@ class Caller:
     whole run, so that its limits hold over all policies.
 
     Args:
-        concurrency: Most requests in flight at once.
+        concurrency: Maximum number of requests in flight.
         timeout_s: Longest wait for one answer, in seconds.
-        retries: Most retries of a failed request.
+        retries: Maximum retries per failed request.
         budget: The limits of the run; None for no limit.
     """
 

@@ -32,7 +32,7 @@ class Estimate(NamedTuple):
     n_episodes: int
     """Episodes that are still to be played."""
     n_calls: int | None
-    """Most calls of models without retries; None when nothing limits them."""
+    """Maximum number of model calls, without retries; None when nothing limits them."""
     n_input_tokens: int | None
     """Tokens of all prompts, estimated from the environment's texts."""
     n_output_tokens: int | None
@@ -63,7 +63,7 @@ def estimate(session: Session, n_episodes: int) -> Estimate:
 
 
 def _n_steps(plan: Plan, sights: tuple[Sight, ...], n_episodes: int) -> int | None:
-    """Return the most actions in a number of episodes; None when nothing limits them."""
+    """Return the maximum number of actions in some episodes; None when nothing limits them."""
     limits = []
     for sight in sights:
         bounds = [limit for limit in (sight.max_steps, plan.max_steps) if limit is not None]
@@ -76,7 +76,7 @@ def _n_steps(plan: Plan, sights: tuple[Sight, ...], n_episodes: int) -> int | No
 
 
 def asked_per_step(session: Session) -> Asked:
-    """Return what a session calls at one step; without models when all calls are free."""
+    """Return a session's model calls at one step; without models when all calls are free."""
     options = session.options
     match options.kind:
         case PolicyKind.GATEWAY:
@@ -125,7 +125,7 @@ def _of_vllm(options: Options, place: str) -> Asked:
 
 def _of_agent(options: Options, venue: Venue | None) -> Asked:
     """Return the calls of an agent, which may call any reachable model any number of times."""
-    if options.players and options.model_url is None:  # models of this machine, and no gateway
+    if options.players and options.model_url is None:  # local models, and no gateway
         return Asked((), 0)
     names = []
     url = model_url(options)

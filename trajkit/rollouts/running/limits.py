@@ -1,4 +1,4 @@
-"""The limits of a run on calls, money and time, and what it has used so far."""
+"""The limits of a run on calls, money and time, and its use so far."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Prices(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Limits of a run; None is no limit."""
+    """Limits of a run; None for no limit."""
 
     max_calls: int | None = None
     """Requests to a model, including retries."""
@@ -98,7 +98,7 @@ class Budget:
     def begin_call(self) -> None:
         """Record a request before it is sent.
 
-        The cost of requests in flight is unknown; each is assumed to cost as much as the dearest so far.
+        The cost of requests in flight is unknown; each is assumed to cost the maximum so far.
 
         Raises:
             LimitReached: The request must not be sent.

@@ -29,7 +29,7 @@ class Pool:
 
     Args:
         make: Creates an environment for a task.
-        most: Most open environments; at least as many as are lent at once.
+        most: Maximum number of open environments; at least as many as are lent at once.
     """
 
     def __init__(self, make: Callable[[str], Environment], most: int) -> None:
@@ -236,15 +236,15 @@ class _Breaker:
 _NO_SERVICE = (FaultKind.ENVIRONMENT, FaultKind.AGENT, FaultKind.EPISODE_TIMEOUT, FaultKind.CLOCK)
 
 _HINTS = {
-    FaultKind.TIMEOUT: "is the model up? --timeout gives it longer",
+    FaultKind.TIMEOUT: "check that the model is up; --timeout allows more time",
     FaultKind.RATE_LIMIT: "lower --concurrency, or raise --retries",
     FaultKind.SERVER: "see what the model's provider reports",
-    FaultKind.CONNECTION: "is the model server up? `trajkit status` shows the local one",
-    FaultKind.UNREADABLE: "does the configuration's api_base point at an OpenAI-compatible API?",
+    FaultKind.CONNECTION: "check that the model server is up: `trajkit status` shows the local one",
+    FaultKind.UNREADABLE: "check that the configuration's api_base is an OpenAI-compatible API",
     FaultKind.REFUSED: "check the model's name and its key",
-    FaultKind.NOT_STORED: "is the database up? `trajkit status` shows the local one",
-    FaultKind.ENVIRONMENT: "`trajkit check-env` says what is wrong with an environment",
+    FaultKind.NOT_STORED: "check that the database is up: `trajkit status` shows the local one",
+    FaultKind.ENVIRONMENT: "`trajkit check-env` shows what is wrong with an environment",
     FaultKind.AGENT: "fix the agent's own code",
-    FaultKind.EPISODE_TIMEOUT: "--episode-timeout gives it longer, --max-steps ends it sooner",
-    FaultKind.CLOCK: "keep the clock of the gateway's machine from being set back",
+    FaultKind.EPISODE_TIMEOUT: "--episode-timeout allows more time, --max-steps ends it sooner",
+    FaultKind.CLOCK: "the clock of the gateway's machine must not be set back",
 }

@@ -1,8 +1,8 @@
-"""Claude Code: `~/.claude/projects`, a file of a session, and the files of its sub-agents beside it.
+"""Claude Code: `~/.claude/projects`, a file for each session, and the files of its sub-agents beside it.
 
 Anthropic calls the format internal. A line has the id of the line before it; the lines of one answer have one
-message id. Versions from 2.1.3xx also log each request: then prompts and tools are what the model was sent.
-Else a prompt is made of the messages on the path.
+message id. Versions from 2.1.3xx also log each request: then prompts and tools are exactly as sent.
+Otherwise a prompt is made from the messages on the path.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.wish import Wish
 
 _NEWEST = 2
-"""The newest major version whose files are known."""
+"""The newest major version whose files are supported."""
 _BOOKKEEPING = (
     *("queue-operation", "atis-latch", "last-prompt", "mode", "permission-mode", "tools-used"),
     *("file-history-snapshot", "file-history-delta", "content-replacement", "progress"),
 )
-"""Lines that say nothing of the conversation."""
+"""Lines without content of the conversation."""
 _TITLES = {
     "custom-title": "customTitle",
     "agent-name": "agentName",
@@ -89,11 +89,11 @@ def _sessions(place: Place) -> dict[tuple[Path, str], _Files]:
 
 
 def _session_of(path: Path, place: Place) -> str:
-    """The session of an agent's file of versions up to 2.0."""
+    """Return the session of an agent's file of versions up to 2.0."""
     try:
         return next((str(one["sessionId"]) for one in Lines(path, place) if "sessionId" in one), path.stem)
     except BadDocument:
-        return path.stem  # it is read again, and refused
+        return path.stem  # read again later, and refused there
 
 
 def _found(session_id: str, files: _Files, place: Place) -> Found:
@@ -119,9 +119,9 @@ def _found(session_id: str, files: _Files, place: Place) -> Found:
 
 
 class _Requests:
-    """The requests of a session: each says which messages of an earlier one it begins with.
+    """The requests of a session: each names the messages of an earlier one that it begins with.
 
-    Messages have the SHA-256 of their JSON as a name. Those that are lines of their own are not logged again.
+    A message is named by the SHA-256 of its JSON. Messages with their own lines are not logged again.
     """
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class _Requests:
                 self._hashes[name] = [*before[: line.get("keep") or 0], *map(str, line.get("tail") or ())]
 
     def know(self, message: dict[str, Any]) -> None:
-        """Take a message that is a line of its own."""
+        """Add a message that has its own line."""
         text = json.dumps(message, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         name = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
         self._blobs.setdefault(name, message)
@@ -160,11 +160,11 @@ class _Requests:
         return self._waiting.pop(run, None)
 
     def answered(self, run: str | None) -> None:
-        """Take note that the latest request of an agent has an answer."""
+        """Record that the latest request of an agent has an answer."""
         self._waiting.pop(run, None)
 
     def exact(self, call: Call, names: Mapping[str, str]) -> Call:
-        """Return a call as it was sent; unchanged where the file does not have all of it."""
+        """Return a call as it was sent; unchanged if the file does not have all of it."""
         request = self._requests.get(str((call.extra or {}).get("request")))
         if request is None or part_of(request, "thread").get("type", "none") != "none":
             return call
@@ -187,19 +187,19 @@ class _Requests:
 
 
 class _Log:
-    """The lines of a session, and what they say together."""
+    """The lines of a session, and the calls that they describe."""
 
     def __init__(self) -> None:
         self.is_cut = False
         self.about: dict[str, JsonObject] = {}
-        """By sub-agent the file about it."""
+        """The file about each sub-agent."""
         self._runs: dict[str | None, dict[str, Entry]] = {}
         self._entry: dict[str, Entry] = {}
         """By the id of a line."""
         self._run: dict[str, str | None] = {}
         self._answers: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
         self._results: dict[str, Entry] = {}
-        """By answer the latest entry with results of its tools."""
+        """The latest entry with tool results, by answer."""
         self._names: dict[str, str] = {}
         self._parents: dict[str, str | None] = {}
         self._requests = _Requests()
@@ -254,7 +254,7 @@ class _Log:
                 entry.note = {"system": [line]}
             case "attachment" if "rendered" not in line:
                 attachment = part_of(line, "attachment")
-                if attachment.get("type") != "prompt_snapshot":  # it repeats the system prompt
+                if attachment.get("type") != "prompt_snapshot":  # repeats the system prompt
                     entry.note = {"attachment": attachment}
         self._entry[uuid] = entries.setdefault(entry.entry_id, entry)
 
@@ -309,7 +309,7 @@ class _Log:
         )
 
     def _said(self, line: dict[str, Any], run: str | None, entry: Entry, above: Entry | None) -> Entry:
-        """Read what the user said, or the results of tools; those of one answer are together."""
+        """Read a message of the user, or tool results; the results of one answer are together."""
         self._requests.know(part_of(line, "message"))
         messages = named(conversation_of([part_of(line, "message")], "message"), self._names)
         result = line.get("toolUseResult")
@@ -330,7 +330,7 @@ class _Log:
         return entry
 
     def _keep_some(self, metadata: JsonObject) -> None:
-        """Remember the messages that stay in the prompt behind the summary."""
+        """Record the messages that stay in the prompt after the summary."""
         preserved = part_of(metadata, "preservedMessages", "compactMetadata")
         for uuid in preserved.get("uuids") or ():
             if (one := self._entry.get(str(uuid))) is not None:

@@ -1,8 +1,8 @@
-"""Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, a file of a session or of a sub-agent.
+"""Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, a file for each session or sub-agent.
 
 A file is a list of items as the model read and wrote them (`response_item`) and of events (`event_msg`).
-The items of one answer stand together. The tools that were offered are not logged. The system prompt is
-logged whole; Codex sends it without the sections on tools that are not there.
+The items of one answer are adjacent. The offered tools are not logged. The system prompt is
+logged whole; Codex sends it without the sections on missing tools.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ITEMS = (
     *("message", "reasoning", "function_call", "function_call_output", "local_shell_call"),
     *("custom_tool_call", "custom_tool_call_output"),
 )
-"""Items of files of before September 2025."""
+"""Items of files from before September 2025."""
 
 
 def read(path: str, _wish: Wish) -> Iterator[Found]:
@@ -71,17 +71,17 @@ def read(path: str, _wish: Wish) -> Iterator[Found]:
 
 
 def _ids(path: Path, place: Place) -> tuple[str, str | None]:
-    """The id of a file's session, and that of the session that started it."""
+    """Return the id of a file's session, and of the session that started it."""
     try:
         meta = part_of(_wrapped(next(iter(Lines(path, place)), {})), "payload")
     except BadDocument:
-        meta = {}  # it is read again, and refused
+        meta = {}  # read again later, and refused there
     name = meta.get("id")
     return name if isinstance(name, str) else str(path), _parent(meta)
 
 
 def _parent(meta: Row) -> str | None:
-    """The id of the session that started a sub-agent's."""
+    """Return the id of the session that started a sub-agent."""
     found: Any = meta.get("source")
     for name in ("subagent", "thread_spawn", "parent_thread_id"):
         found = found.get(name) if isinstance(found, dict) else None
@@ -138,7 +138,7 @@ def _session(logs: list[_Log], *, is_cut: bool) -> Session:
 
 
 class _Log:
-    """The lines of a file, and what they say together."""
+    """The lines of a file, and the calls that they describe."""
 
     def __init__(self) -> None:
         self.session_id = ""
@@ -153,7 +153,7 @@ class _Log:
         """The entry of the latest answer."""
         self._head: str | None = None
         self._turns: list[tuple[str, str | None]] = []
-        """Each turn with the entry before it."""
+        """The entry before each turn."""
         self._model: str | None = None
         self._settings: Row = {}
         self._agent: str | None = None
@@ -169,7 +169,7 @@ class _Log:
         kind, payload = line.get("type"), part_of(line, "payload")
         if not self.session_id and kind != "session_meta":
             raise BadDocument(
-                "not a session of Codex: its first line is no session_meta", "type", shown(kind)
+                "not a session of Codex: its first line is not session_meta", "type", shown(kind)
             )
         at = line.get("timestamp")
         match kind:
@@ -227,7 +227,7 @@ class _Log:
             self._turns.append((name, self._head))
 
     def _item(self, payload: Row, at: Any) -> None:
-        """Read an item: one of an answer, or one of a prompt, which ends the answer before it."""
+        """Read an item: of an answer, or of a prompt, which ends the previous answer."""
         item = _respelled({name: value for name, value in payload.items() if name not in _INTERNAL})
         if item_of(item, self._names).role == Role.ASSISTANT:
             self._answer.append(item)
@@ -259,7 +259,7 @@ class _Log:
         self._answer = []
 
     def _count(self, usage: Row, response_id: Any) -> None:
-        """Take the tokens of the latest answer; the first word counts, as later ones repeat it."""
+        """Set the tokens of the latest answer; the first report counts, as later ones repeat it."""
         self.close()
         call = self._last.call if self._last else None
         if self._last is None or call is None or call.n_input_tokens is not None or not usage:
@@ -273,7 +273,7 @@ class _Log:
         )
 
     def _compact(self, payload: Row, at: Any) -> None:
-        """Begin a new prompt with what is left of the old one."""
+        """Begin a new prompt with the rest of the old one."""
         self.close()
         if self._last is not None and self._head == self._last.entry_id:
             self._last.is_prompt_known = False  # the call that wrote the summary
@@ -320,7 +320,7 @@ class _Log:
 
 
 def _wrapped(line: Row) -> Row:
-    """Return a line as Codex writes it since September 2025; before, items stood in a file by themselves."""
+    """Return a line as Codex writes it since September 2025; older files have bare items."""
     if "payload" in line or "record_type" in line:
         return line
     if "type" not in line and "id" in line and "timestamp" in line:
@@ -331,7 +331,7 @@ def _wrapped(line: Row) -> Row:
 
 
 def _respelled(item: Row) -> Row:
-    """Return an item, a call with a text or of the shell as a call of a function."""
+    """Return an item; custom and shell calls become function calls."""
     match item.get("type"):
         case "custom_tool_call":
             rest = {name: value for name, value in item.items() if name != "input"}

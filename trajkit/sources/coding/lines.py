@@ -1,4 +1,4 @@
-"""The session files of coding agents: lines of JSON, of which the last may still be being written."""
+"""The session files of coding agents: lines of JSON; the last one may be incomplete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trajkit.sources.files.walk import files_under, shown_path
 CUT_LINE = "the end of a session whose last line is cut: it was read up to there"
 """Sessions that a program was still writing."""
 NO_SYSTEM_PROMPT = "the system prompt, which the program does not log"
-"""Sessions whose prompts lack what the program puts before the first message."""
+"""Sessions whose prompts lack the text that the program puts before the first message."""
 NO_ANSWER = "a session in which no model answered"
 """Files of sessions without a call."""
 
@@ -33,10 +33,10 @@ class Place(NamedTuple):
 
     root: Path
     within: Path | None
-    """The folder that no link may lead out of; None where a person named the file."""
+    """The folder that no link may lead out of; None if the user named the file."""
 
     def shown(self, path: Path) -> str:
-        """A file of it, as messages name it."""
+        """Return the name of one of its files for messages."""
         return path.name if self.root.is_file() else shown_path(path, self.root)
 
 
@@ -61,7 +61,7 @@ def session_files(place: Place) -> Iterator[Path]:
 
 
 class Lines:
-    """The objects of a file, line by line. `is_cut` tells afterwards whether the last line is cut."""
+    """The objects of a file, line by line. Afterwards `is_cut` is whether the last line is cut."""
 
     def __init__(self, path: Path, place: Place) -> None:
         self._path = path
@@ -74,7 +74,7 @@ class Lines:
         """Yield the object of each line.
 
         Raises:
-            BadDocument: A line is no JSON object; the last one is passed over.
+            BadDocument: A line is not a JSON object; the last line is skipped instead.
         """
         name = self.at
         with opened(self._path, self._place.within) as file:
@@ -91,7 +91,7 @@ class Lines:
 
 
 def looks_like(is_one: Callable[[Mapping[str, Any]], bool], place: str) -> bool:
-    """Whether one of the first lines of the first session file of a place is as a program writes them."""
+    """Whether one of the first lines in the first session file has the form of a program."""
     try:
         where = place_of(place)
         if not where.root.exists():
@@ -104,7 +104,7 @@ def looks_like(is_one: Callable[[Mapping[str, Any]], bool], place: str) -> bool:
 
 
 def home_folder(variable: str, *below: str, default: tuple[str, ...]) -> Path:
-    """A program's folder: below the one that an environment variable names, else in the home folder."""
+    """Return a program's folder: below the one in an environment variable, else in the home folder."""
     named = os.environ.get(variable)
     return Path(named).expanduser().joinpath(*below) if named else Path.home().joinpath(*default)
 
@@ -132,7 +132,7 @@ def count_at(value: Any, where: str) -> int | None:
     """Return a number of tokens; None for null.
 
     Raises:
-        BadDocument: It is no whole number of at least 0.
+        BadDocument: It is not a whole number of at least 0.
     """
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return value
@@ -140,7 +140,7 @@ def count_at(value: Any, where: str) -> int | None:
 
 
 def sum_at(values: Mapping[str, Any], *names: str, where: str) -> int | None:
-    """Return the sum of numbers of tokens; None where all are null."""
+    """Return the sum of numbers of tokens; None if all are null."""
     found = [count_at(values.get(name), f"{where}.{name}") for name in names]
     known = [one for one in found if one is not None]
     return sum(known) if known else None

@@ -1,6 +1,6 @@
 """OpenCode: `~/.local/share/opencode/opencode.db`, a SQLite database of sessions, messages and their parts.
 
-A message of the assistant is one call of a model; older versions put several into one, each begun by a part
+An assistant message is one model call; older versions put several into one, each begun by a part
 `step-start`. The database has neither the system prompt nor the tools.
 """
 
@@ -42,11 +42,11 @@ _COLUMNS = {
 }
 """The tables that are read, with the columns that they must have."""
 _ABORTED = "MessageAbortedError"
-"""The only error after which later prompts have what there was of the answer."""
+"""The only error after which later prompts keep the partial answer."""
 _SUMMARISED = "What did we do so far?"
-"""The text that stands for a request to summarise in later prompts."""
+"""The text that replaces a summary request in later prompts."""
 _IN_TEXT = ("text/plain", "application/x-directory")
-"""Files that a text beside them quotes."""
+"""Files whose content is also in a text beside them."""
 
 
 def read(path: str, _wish: Wish) -> Iterator[Found]:
@@ -54,7 +54,7 @@ def read(path: str, _wish: Wish) -> Iterator[Found]:
     file = _file(path)
     with database(str(file)) as connection:
         check_columns(
-            columns_of(connection), _COLUMNS, other="no database of OpenCode", hint="is it one of OpenCode?"
+            columns_of(connection), _COLUMNS, other="not an OpenCode database", hint="is it OpenCode's file?"
         )
         yield from _sessions(connection, file.name)
 
@@ -110,7 +110,7 @@ def _origin(database: sqlite3.Connection, session_id: str) -> Row:
 
 
 def _entries(database: sqlite3.Connection, session_id: str) -> list[Entry]:
-    """The entries of a session, which is a list: what was undone is not in the database."""
+    """Return the entries of a session, which is a list: undone messages are not in the database."""
     parts: dict[str, list[Row]] = {}
     for row in database.execute(
         "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY id", (session_id,)
@@ -162,7 +162,7 @@ def _file_part(part: Mapping[str, Any]) -> Row:
 
 
 def _answers(message_id: str, above: str | None, message: Row, parts: Sequence[Row]) -> Iterator[Entry]:
-    """The entries of a message of the assistant: its answers, each with the results of its tools."""
+    """Yield the entries of an assistant message: its answers, each with its tool results."""
     steps: list[list[Row]] = [[]]
     for part in parts:
         if part.get("type") == "step-start" and steps[-1]:
@@ -201,7 +201,7 @@ def _answers(message_id: str, above: str | None, message: Row, parts: Sequence[R
 
 
 def _sent(parts: Sequence[Row]) -> Row | None:
-    """An answer as OpenAI's API spells it; None where it is empty."""
+    """Return an answer in the form of OpenAI's API; None if it is empty."""
     texts = [{"type": "text", "text": part.get("text")} for part in parts if part.get("type") == "text"]
     thoughts = [str(part.get("text") or "") for part in parts if part.get("type") == "reasoning"]
     calls = [
@@ -248,7 +248,7 @@ def _results(parts: Sequence[Row]) -> list[Message]:
 
 
 def _end(parts: Sequence[Row], time: Mapping[str, Any], where: str) -> Any:
-    """When an answer was whole: its tools begin then, and are part of the message's time."""
+    """Return when an answer was complete: its tools start then, within the message's time."""
     ends = [part_of(part, "time").get("end") for part in parts if part.get("type") in ("text", "reasoning")]
     starts = [
         part_of(part_of(part, "state"), "time").get("start") for part in parts if part.get("type") == "tool"

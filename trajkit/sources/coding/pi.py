@@ -1,4 +1,4 @@
-"""pi: `~/.pi/agent/sessions`, a file of a session with a tree of entries.
+"""pi: `~/.pi/agent/sessions`, a file for each session with a tree of entries.
 
 The package describes the format in docs/session-format.md. A file has no system prompt and no tools.
 """
@@ -34,7 +34,7 @@ from trajkit.sources.source import Source, changed, kept, lost
 from trajkit.sources.wish import Wish
 
 _NEWEST = 3
-"""The newest version of the format that is known; 1 is a list, later ones are trees."""
+"""The newest supported version of the format; 1 is a list, later ones are trees."""
 _SUMMARY = "The conversation history before this point was compacted into the following summary:"
 _BRANCH = "The following is a summary of a branch that this conversation came back from:"
 
@@ -89,7 +89,7 @@ def _found(path: Path, place: Place) -> Found:
                     case _:
                         entry.note = {str(line.get("type")): _rest(line)}
             if header is None:
-                raise BadDocument("not a session of pi: its first line is no header")
+                raise BadDocument("not a pi session: line 1 is not a header")
             session = Session(
                 session_id=text_at(header.get("id"), "id"),
                 source="pi",
@@ -105,7 +105,7 @@ def _found(path: Path, place: Place) -> Found:
 
 def _header(line: Row) -> Row:
     if line.get("type") != "session":
-        raise BadDocument("not a session of pi: its first line is no header", "type", shown(line.get("type")))
+        raise BadDocument("not a pi session: line 1 is not a header", "type", shown(line.get("type")))
     version = line.get("version", 1)
     if not isinstance(version, int) or not 1 <= version <= _NEWEST:
         raise BadDocument(f"a version of pi's format after {_NEWEST}", "version", shown(version))
@@ -144,7 +144,7 @@ def _take(entry: Entry, message: Row, level: Any) -> None:
         case "branchSummary":
             entry.messages = _user(f"{_BRANCH}\n\n<summary>\n{message.get('summary')}</summary>")
         case role:
-            raise BadDocument("a message of a role that is not known", "message.role", shown(role))
+            raise BadDocument("a message with an unknown role", "message.role", shown(role))
 
 
 def _call(entry_id: str, message: Row, level: Any) -> Call:
@@ -188,7 +188,7 @@ def _call(entry_id: str, message: Row, level: Any) -> Call:
 
 
 def _content(content: Any) -> Any:
-    """Return parts as OpenAI's API spells them."""
+    """Return parts in the form of OpenAI's API."""
     if not isinstance(content, list):
         return content
     return [
@@ -208,7 +208,7 @@ def _user(content: Any) -> list[Message]:
 
 
 def _command(message: Mapping[str, Any]) -> str:
-    """The text that the model reads of a command that the user ran."""
+    """Return the text that the model gets for a command of the user."""
     output = message.get("output")
     text = f"Ran `{message.get('command')}`\n" + (f"```\n{output}\n```" if output else "(no output)")
     if message.get("cancelled"):
@@ -218,7 +218,7 @@ def _command(message: Mapping[str, Any]) -> str:
 
 
 def _messages_from(name: str, entry: Entry, entries: Mapping[str, Entry]) -> list[Message]:
-    """The messages of the path from an entry on, which stay in the prompt behind the summary."""
+    """Return the messages from an entry on, which stay in the prompt after the summary."""
     path: list[Entry] = []
     above = entries.get(entry.parent_id or "")
     while above is not None:

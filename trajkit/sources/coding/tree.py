@@ -1,8 +1,8 @@
 """The tree of a session: each path to a last answer is an attempt, with the prompt of every call.
 
-A user who edits a message, or lets the agent try again, leaves the old messages in the file. The path that
-the program would continue is the episode. Every other path is an episode of its own with the answers that are
-only on it; its first prompt has all that was before. So no answer is in two episodes.
+When a user edits a message or retries, the old messages stay in the file. The path that
+the program would continue is the episode. Every other path is its own episode with the answers that are
+only on it; its first prompt has everything before them. So no answer is in two episodes.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Entry:
     parent_id: str | None
     """The entry that it follows."""
     messages: list[Message] = field(default_factory=list)
-    """What it adds to later prompts."""
+    """The messages that it adds to later prompts."""
     call: Call | None = None
-    """The call that gave it; None where no model answered. Where it has no prompt, the path's is taken."""
+    """The call that gave it; None if no model answered. If it has no prompt, the path's is used."""
     is_prompt_known: bool = True
     """Whether the path is the whole prompt: that of a summary has an instruction that is not logged."""
     is_new_prompt: bool = False
-    """Whether nothing before it is in later prompts, because it was summarised."""
+    """Whether later prompts leave out everything before it, because it was summarised."""
     at: datetime | None = None
     """When it was written."""
     note: JsonObject = field(default_factory=dict)
-    """What the next call says in its `extra`."""
+    """Data for the `extra` of the next call."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -44,16 +44,16 @@ class Run:
 
     calls: list[Call] = field(default_factory=list)
     origins: dict[str, JsonObject] = field(default_factory=dict)
-    """By branch where it leaves the path."""
+    """The entry where each branch leaves the path."""
     parents: dict[str, str] = field(default_factory=dict)
-    """By branch of a sub-agent the sub-agent's run."""
+    """The sub-agent's run for each of its branches."""
 
 
 def run_of(entries: Sequence[Entry], *, agent_run: str | None = None) -> Run:
     """Return the calls of one agent; each other path has a run `branch-N`.
 
     Args:
-        entries: In the order of the file. An entry whose parent is not before it begins a path.
+        entries: In the order of the file. An entry without an earlier parent begins a path.
         agent_run: The run of a sub-agent.
     """
     place: dict[str, int] = {}

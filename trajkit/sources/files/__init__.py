@@ -1,3 +1,3 @@
-"""Episodes from files that other tools wrote: which format they are, read one document at a time."""
+"""Read episodes from files of other tools: recognise the format, and read one document at a time."""
 
 __all__ = ["found", "importing", "intake", "known", "sample"]

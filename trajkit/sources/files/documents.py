@@ -1,4 +1,4 @@
-"""Documents that are JSON values: a file each, lines of a file, an array in one, or rows of a table."""
+"""Read documents that are JSON values: files, lines of a file, an array in a file, or rows of a table."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _ROWS_PER_BATCH = 64
 _OF_MESSAGES = ("messages", "prompt", "completion", "conversations")
 
 _Read = Callable[[], tuple[Reading | Rows, bytes]]
-"""Reads a document, with what is hashed to its id."""
+"""Reads a document, with the bytes that are hashed to its id."""
 
 
 def documents(root: Path, name: str, share: Share = ALL) -> Iterator[Found | Unread]:
-    """Every document under a path.
+    """Yield every document under a path.
 
     Args:
         root: A file or a folder.
-        name: The format that they are of; one of another is a problem.
-        share: Which of them; lines and rows of others are not parsed.
+        name: Their format; a document of another one is a problem.
+        share: The shard to read; lines and rows of others are not parsed.
     """
     within = root if root.is_dir() else None
     suffixes = LINES if name == "sts" else (*LINES, ".json", ".parquet")
@@ -59,7 +59,7 @@ def documents(root: Path, name: str, share: Share = ALL) -> Iterator[Found | Unr
 
 
 def line_document(line: Line, place: str, name: str) -> Found:
-    """The document in a line of a file, of a format of JSON values."""
+    """Return the document in a line of a file, in a format of JSON values."""
     return _attempt(f"{place}:{line.number}", partial(_of_line, line, name))
 
 
@@ -72,7 +72,7 @@ def _attempt(place: str, read: _Read) -> Found:
 
 
 def _parts(path: Path, place: str, name: str, within: Path | None) -> Iterator[tuple[str, _Read]]:
-    """The documents of a file, each with its place and what reads it."""
+    """Yield the documents of a file, each with its place and its reader."""
     if name == "sts":
         yield place, partial(_session, path, within)
     elif path.suffix.lower() == ".json":
@@ -89,7 +89,7 @@ def _read(value: Any, name: str) -> Reading | Rows:
     kind = kind_named(name)
     if not kind.is_one(value):
         other = kind_of(value)
-        raise BadDocument(f"{other} and not {name}" if other else f"not {name}")
+        raise BadDocument(f"{other}, not {name}" if other else f"not {name}")
     rows = kind.rows(value) if kind.rows is not None else None
     return kind.read(value) if rows is None else rows
 
@@ -126,7 +126,7 @@ def _session(path: Path, within: Path | None) -> tuple[Reading, bytes]:
                 raise BadDocument(problem.kind, f"line {line.number}", problem.value) from None
             if not lines and not is_sts(value):
                 other = kind_of(value)
-                raise BadDocument(f"{other} and not sts" if other else "not sts")
+                raise BadDocument(f"{other}, not sts" if other else "not sts")
             if not isinstance(value, dict):
                 raise BadDocument("not an object", f"line {line.number}")
             lines.append(value)
@@ -137,7 +137,7 @@ def _session(path: Path, within: Path | None) -> tuple[Reading, bytes]:
 
 
 def _of_table(path: Path, place: str, name: str, within: Path | None) -> Iterator[tuple[str, _Read]]:
-    """The rows of a Parquet file."""
+    """Yield the rows of a Parquet file."""
     number = 0
     try:
         with opened(path, within) as raw, pq.ParquetFile(raw) as file:
@@ -148,7 +148,7 @@ def _of_table(path: Path, place: str, name: str, within: Path | None) -> Iterato
                     yield f"{place}:{number}", partial(_of_row, row, fields, name)
     except (pa.ArrowException, OSError) as error:
         text = str(error).partition("\n")[0]
-        raise BadDocument("not a Parquet file that can be read", value=text) from error
+        raise BadDocument("not a readable Parquet file", value=text) from error
 
 
 def _of_row(row: dict[str, Any], fields: list[tuple[str, Any]], name: str) -> tuple[Reading | Rows, bytes]:
@@ -162,7 +162,7 @@ def _of_row(row: dict[str, Any], fields: list[tuple[str, Any]], name: str) -> tu
 
 
 def _decoded(value: Any, kind: Any) -> Any:
-    """The value of a cell as JSON, its JSON columns parsed, wherever they are in it."""
+    """Return the value of a cell as JSON, with JSON columns parsed at any depth."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(kind, pa.JsonType):
@@ -176,18 +176,18 @@ def _decoded(value: Any, kind: Any) -> Any:
     match value:
         case bool() | int() | str():
             return value
-        case float() | Decimal():  # infinity is no number of JSON
+        case float() | Decimal():  # infinity is not a JSON number
             return float(value) if math.isfinite(value) else str(value)
         case datetime.date() | datetime.time():
             return value.isoformat()
-        case bytes():  # of pictures and sounds
+        case bytes():  # such as images and audio
             return {"n_bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
         case _:
             return str(value)
 
 
 def without_nulls(messages: Any) -> Any:
-    """Messages without the fields that are null; anything else as it is."""
+    """Return messages without their null fields; anything else as it is."""
     if not isinstance(messages, list):
         return messages
     return [

@@ -1,4 +1,4 @@
-"""Rows from files that a system exported: Parquet, JSON lines, a JSON list or CSV, also with gzip."""
+"""Read rows from exported files: Parquet, JSON lines, a JSON list or CSV, also with gzip."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _N_ROWS = 200
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix of a file, without that of gzip."""
+    """Return the suffix of a file, without `.gz`."""
     return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 
 def take_rows(
     root: Path, take: Callable[[dict[str, Any]], None], suffixes: Collection[str] = SUFFIXES
 ) -> Iterator[Found | Unread]:
-    """Give each row of a file, or of the files below a folder, to a function; yield what is wrong.
+    """Give each row of a file, or of the files below a folder, to a function; yield the problems.
 
     Args:
         root: The file or the folder.
         take: Takes a row; a `BadDocument` that it raises is the problem of the row.
-        suffixes: Files in a folder that have another one are not read.
+        suffixes: Files in a folder with another suffix are not read.
     """
     for path in files_under(root) if root.is_dir() else [root]:
         if root.is_dir() and suffix_of(path) not in suffixes:
@@ -69,7 +69,7 @@ def first_rows(place: str, suffixes: Collection[str], *, most: int) -> Iterator[
 
 
 def rows_in(path: Path, root: Path) -> Iterator[tuple[str, dict[str, Any]] | Found]:
-    """Yield place and object of each row of a file; what is wrong is a `Found` with a problem.
+    """Yield place and object of each row of a file; a bad row is a `Found` with a problem.
 
     Args:
         path: The file.
@@ -94,7 +94,7 @@ def rows_in(path: Path, root: Path) -> Iterator[tuple[str, dict[str, Any]] | Fou
 
 
 def _values(file: IO[bytes] | gzip.GzipFile, suffix: str) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of each row; a `BadDocument` for a line that is none."""
+    """Yield number and value of each row; a `BadDocument` for an invalid line."""
     match suffix:
         case ".parquet":
             number = 0
@@ -107,7 +107,7 @@ def _values(file: IO[bytes] | gzip.GzipFile, suffix: str) -> Iterator[tuple[int,
             if len(data) > MOST_BYTES:
                 raise BadDocument(f"longer than {MOST_BYTES // 1_000_000} MB: export JSONL or Parquet")
             rows = json_of(data, is_last_line=True)
-            if isinstance(rows, dict):  # as an API answers, or one row
+            if isinstance(rows, dict):  # an API answer, or one row
                 rows = next(
                     (rows[name] for name in ("data", "rows", "runs") if isinstance(rows.get(name), list)),
                     [rows],
@@ -121,7 +121,7 @@ def _values(file: IO[bytes] | gzip.GzipFile, suffix: str) -> Iterator[tuple[int,
             try:
                 for number, row in enumerate(csv.DictReader(text, strict=True), 1):
                     if None in row or None in row.values():
-                        yield number, BadDocument("a row with another number of columns")
+                        yield number, BadDocument("a row with a different number of columns")
                     else:
                         yield number, {name: value or None for name, value in row.items()}
             finally:
@@ -154,14 +154,14 @@ def _plain(value: Any) -> Any:
 
 
 def nested(value: Any) -> Any:
-    """Return the object or list that a text is in JSON, as tables have them; None for an empty text."""
+    """Return the object or list in a JSON text, as in table cells; None for an empty text."""
     if not isinstance(value, str) or value[:1] not in ("{", "["):
         return None if value == "" else value
     return parsed(value)
 
 
 def nested_object(value: Any, where: str) -> dict[str, Any]:
-    """Return an object, also one that is a text in JSON; empty for null, and for a map that is empty.
+    """Return an object, also from a JSON text; empty for null, and for an empty map.
 
     Raises:
         BadDocument: It is something else.

@@ -1,4 +1,4 @@
-"""What a file gives: readings, and what is wrong or set aside, each with its place."""
+"""The results of reading a file: documents, problems, and documents set aside, each with its place."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from trajkit.formats.reading.atif_rows import Rows
 from trajkit.formats.reading.document import Reading
 
 MOST_BYTES = 100_000_000
-"""The largest document that is read, as it is in memory whole: a file, a line, or what a zip file holds."""
+"""The largest document to read, because it is in memory as a whole: a file, a line, or a zip member."""
 
 
 class Found(NamedTuple):
-    """One document, or what stands for one."""
+    """One document, or a problem in its place."""
 
     place: str
     """Where it is, such as `a.jsonl:12`."""
     reading: Reading | Rows | None = None
-    """Its episodes, or the rows of the one that it is; None where there are none."""
+    """Its episodes, or the rows of its only episode; None if there are none."""
     key: bytes = b""
-    """What is hashed to an id where the document has none of its own."""
+    """Bytes that are hashed to an id if the document has none."""
     problem: Problem | None = None
     """Why it cannot be read."""
     aside: str | None = None
-    """Why it is left out although it can be read, in words of which there are few."""
+    """Why it is left out although it can be read, as one of a few texts."""
     missing: tuple[str, ...] = ()
-    """What its source could not tell about it, in words of which there are few."""
+    """Facts that its source does not have, each as one of a few texts."""
 
 
 class Unread(NamedTuple):
-    """A file that no format looks at."""
+    """A file that no format reads."""
 
     suffix: str
     """Its suffix; empty when it has none."""

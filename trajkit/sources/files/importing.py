@@ -1,4 +1,4 @@
-"""Import: other people's files as a store, a document at a time, with a tally of what was not taken."""
+"""Import the records of other tools into a store, a document at a time, and count what is left out."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def import_files(
     read: Callable[[str, str, Wish], Iterator[Found | Unread]] | None = None,
     pulled: JsonObject | None = None,
 ) -> tuple[Imported, LineageEntry]:
-    """Read a file, a folder or what is at a URL into a new store. Memory holds one document, and the ids.
+    """Read a file, a folder or a URL into a new store. Memory holds one document, and the ids.
 
     Args:
         place: What to read.
-        goal: The store that exists afterwards.
+        goal: The store to write.
         wish: How to read it.
-        on_progress: Told how many documents were seen.
+        on_progress: Called with the number of documents seen.
         pulled: Options of the `pull` that brought the files; None for an import.
-        read: Reads what is at a place, of a format; None for `found_at`, which reads all of it.
+        read: Reads a place in a format; None for `found_at`, which reads all of it.
 
     Raises:
         RequestError: There is nothing there, or the format is not known.
@@ -71,13 +71,13 @@ def import_files(
 
 
 def import_share(task: tuple[str, Path, Wish, Share]) -> tuple[Counts, Path | None]:
-    """Read one shard of what is at a path or URL, of a known format, and write its store into a folder.
+    """Read one shard of a path or URL, of a known format, and write its store into a folder.
 
-    Whether documents may be left out, and whether all that was asked for is there, is decided for all shards
-    together: `read_shards`.
+    `read_shards` decides for all shards together whether documents may be left out, and whether all requested
+    names exist.
 
     Returns:
-        What was seen, and the store; None without an episode, or with a document that may not be left out.
+        The counts, and the store; None without an episode, or with a document that may not be left out.
     """
     place, folder, wish, share = task
     intake = Intake(format_of(place, wish), wish)
@@ -90,7 +90,7 @@ def import_share(task: tuple[str, Path, Wish, Share]) -> tuple[Counts, Path | No
 
 
 def read_shards(place: str, wish: Wish, division: Division) -> tuple[Intake, list[Path]]:
-    """Read what is at a path or URL in several processes.
+    """Read a path or URL in several processes.
 
     Args:
         place: What to read.
@@ -98,7 +98,7 @@ def read_shards(place: str, wish: Wish, division: Division) -> tuple[Intake, lis
         division: The processes.
 
     Returns:
-        What was seen, and the stores of the shards with episodes; an id may be in two of them.
+        The counts, and the stores of the shards with episodes; an id may be in two of them.
 
     Raises:
         RequestError: The place is an address, which only one process reads.
@@ -106,7 +106,7 @@ def read_shards(place: str, wish: Wish, division: Division) -> tuple[Intake, lis
         NothingMatched: No document has an episode.
     """
     if is_address(place):
-        raise RequestError(f"{shown_place(place)} is imported in one piece", hint="leave --on out")
+        raise RequestError(f"{shown_place(place)} is imported in one piece", hint="leave out --on")
     _check(wish)
     name = format_of(place, wish)
     known = wish.model_copy(update={"format": name})
@@ -114,7 +114,7 @@ def read_shards(place: str, wish: Wish, division: Division) -> tuple[Intake, lis
     intake = Intake(name, wish)
     found = division.map(import_share, tasks)
     for index, (counts, _) in enumerate(found):
-        if not wish.skip_bad:  # what is wrong ends in an error, which is of a shard
+        if not wish.skip_bad:  # a problem becomes an error of its shard
             counts.shown = [in_shard(index, len(found), each) for each in counts.shown]
         intake.counts.add(counts)
     intake.finish(shown_place(place))
@@ -122,13 +122,13 @@ def read_shards(place: str, wish: Wish, division: Division) -> tuple[Intake, lis
 
 
 def _check(wish: Wish) -> None:
-    """Say what is wrong with a rule of success before anything is read."""
+    """Check the rule of success before anything is read."""
     if wish.success is not None:
         parse_success(wish.success)
 
 
 def format_of(place: str, wish: Wish) -> str:
-    """The format or source of what is at a path or URL: that of the wish, or the one that it looks like.
+    """Return the format or source of a path or URL: that of the wish, else the one that it looks like.
 
     Raises:
         RequestError: There is nothing there, or the format is not known.
@@ -170,7 +170,7 @@ def is_url(place: str) -> bool:
 
 
 def shown_place(place: str) -> str:
-    """A path, or a URL without the user, the password and the query, which may be secret."""
+    """Return a path, or a URL without user, password and query, which may be secret."""
     if not is_url(place):
         return place
     parts = urlsplit(place)
@@ -178,18 +178,18 @@ def shown_place(place: str) -> str:
 
 
 def format_at(place: str) -> str:
-    """The name of the source or format of what is at a path or URL.
+    """Return the name of the source or format of a path or URL.
 
     Raises:
-        RequestError: It is not known.
+        RequestError: It is unknown.
     """
     found = recognised(place)
     if found is not None:
         return found
     if is_url(place):
         raise RequestError(
-            f"it is not known what answers at {shown_place(place)}",
-            hint=f"say which source it is with --from: {', '.join(source_names())}",
+            f"unknown service at {shown_place(place)}",
+            hint=f"name the source with --from: {', '.join(source_names())}",
         )
     return recognise(Path(place))
 
@@ -219,7 +219,7 @@ def _documents(path: Path, name: str, wish: Wish, share: Share) -> Iterator[Foun
 
 
 def _shared(found: Iterator[Found | Unread], share: Share) -> Iterator[Found | Unread]:
-    """The documents of a shard, where they cannot be told apart before they are read."""
+    """Return the documents of a shard, if they cannot be divided before they are read."""
     if share.n == 1:
         return found
     return (

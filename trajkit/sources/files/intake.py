@@ -1,4 +1,4 @@
-"""What of the documents that are found goes into the store, under which ids, and why the rest does not."""
+"""Decide which documents go into the store, under which ids, and record why the others do not."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _MOST_SHOWN = 3
 _UNNAMED = "unnamed"
 _ID_LENGTH = 32
 _OPTIONS = {"metrics": "metric", "tags": "tag"}
-"""The options of `import` whose field has another name."""
+"""The options of `import` whose fields have other names."""
 
 
 class Imported(Model):
-    """What came in, and what did not."""
+    """The result of an import: the store, and what was left out."""
 
     path: str
-    """What was read."""
+    """The path or URL that was read."""
     format: str
     """Its format."""
     n_documents: int
@@ -56,19 +56,19 @@ class Imported(Model):
     n_steps: int
     """Their steps."""
     n_exact: int
-    """Documents that trajkit wrote, which are the very episodes that they were."""
+    """Documents that trajkit wrote, which give exactly the original episodes."""
     n_text_calls: int = 0
     """Answers that call a tool in their text, as `<function=NAME>`; they stay text."""
     left: dict[str, int]
     """Documents that are not in the store, by reason."""
     missing: dict[str, int] = {}
-    """Episodes in the store about which something is not known, by what it is."""
+    """Episodes in the store that lack some fact, by the fact."""
     unread: dict[str, int]
-    """Files that no document is in, by suffix."""
+    """Files without documents, by suffix."""
     problems: tuple[str, ...]
-    """The first few of what was wrong, with its place."""
+    """The first few problems, with their places."""
     places: dict[str, str] = {}
-    """What is wrong at each of these places, without the wrong value."""
+    """The problem at each of these places, without the wrong value."""
     store: Path
     """The store that now exists."""
     digest: str
@@ -82,7 +82,7 @@ def _calls_in_text(answer: Message | None) -> bool:
 
 
 def _unknown(episodes: Sequence[Episode]) -> Iterator[str]:
-    """What is not known of logged episodes that training goes by."""
+    """Yield the facts that training needs and logged episodes lack."""
     if not any(one.metrics or one.feedback or any(step.metrics for step in one.steps) for one in episodes):
         yield "no score"
     steps = [step for one in episodes for step in one.steps]
@@ -100,22 +100,22 @@ def _object(value: Any) -> dict[str, Any]:
 
 @dataclass
 class Counts:
-    """What was seen of an import, or of one shard of it."""
+    """The counts of an import, or of one shard of it."""
 
     left: Counter[str] = field(default_factory=Counter)
     """Documents that are left out, by reason."""
     missing: Counter[str] = field(default_factory=Counter)
-    """Episodes about which something is not known, by what it is."""
+    """Episodes that lack some fact, by the fact."""
     unread: Counter[str] = field(default_factory=Counter)
-    """Files that no document is in, by suffix."""
+    """Files without documents, by suffix."""
     shown: list[str] = field(default_factory=list)
-    """The first few of what is wrong, with its place."""
+    """The first few problems, with their places."""
     places: dict[str, str] = field(default_factory=dict)
-    """What is wrong at each place."""
+    """The problem at each place."""
     columns: set[str] = field(default_factory=set)
-    """What documents have beside their messages."""
+    """Fields of the documents besides their messages."""
     found: set[str] = field(default_factory=set)
-    """Places that were asked for and are in a document."""
+    """Requested places that are in a document."""
     measured: set[str] = field(default_factory=set)
     """Metrics that a document has."""
     n_documents: int = 0
@@ -126,7 +126,7 @@ class Counts:
     n_text_calls: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add what was seen of another shard."""
+        """Add the counts of another shard."""
         for mine in fields(self):
             before, more = getattr(self, mine.name), getattr(other, mine.name)
             if isinstance(before, int | list):
@@ -137,7 +137,7 @@ class Counts:
 
 
 class Intake:
-    """Checks what is found, names it, and counts what is not taken."""
+    """Checks the documents, gives them ids, and counts those left out."""
 
     def __init__(self, name: str, wish: Wish) -> None:
         self.name = name
@@ -149,11 +149,11 @@ class Intake:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there are episodes, and nothing that may not be left out."""
+        """Whether there are episodes, and no document that may not be left out."""
         return self.counts.n_episodes > 0 and (self._wish.skip_bad or not self.counts.n_bad)
 
     def take(self, found: Found | Unread) -> Sequence[Episode | dict[str, list[Row]]]:
-        """The episodes of a document that go into the store, or the rows of the one that it is."""
+        """Return the episodes of a document that go into the store, or the rows of its only episode."""
         if isinstance(found, Unread):
             self.counts.unread[found.suffix or "none"] += 1
             return ()
@@ -197,7 +197,7 @@ class Intake:
         return wished
 
     def _out_of_time(self, episodes: Sequence[Episode]) -> str | None:
-        """Why the times that a user wants leave a document out; one without a time is never left out."""
+        """Return why `since` or `until` leaves a document out; one without a time is never left out."""
         since, until = self._wish.since, self._wish.until
         starts = [one.started_at for one in episodes if one.started_at is not None]
         ends = [one.ended_at or one.started_at for one in episodes if one.started_at is not None]
@@ -206,7 +206,7 @@ class Intake:
         return "not before --until" if until is not None and starts and min(starts) >= until else None
 
     def _take_rows(self, rows: Rows, found: Found) -> Sequence[dict[str, list[Row]]]:
-        """The rows of a usual document, which makes sense and has neither metrics nor sub-agents."""
+        """Return the rows of a usual document, which is valid and has neither metrics nor sub-agents."""
         name = self._free_id(rows.episode["episode_id"], found, is_named=rows.is_named)
         if name is None:
             return ()
@@ -221,9 +221,9 @@ class Intake:
         return [{"episodes": [episode], "steps": steps}] if self._counts(1, len(steps)) else ()
 
     def _counts(self, n_episodes: int, n_steps: int) -> bool:
-        """Whether what was read goes into the store, which is then counted."""
+        """Return whether a document goes into the store, and count it then."""
         if self.counts.n_bad and not self._wish.skip_bad:
-            return False  # there will be no store: what is left is counting what is wrong
+            return False  # there will be no store: only problems are still counted
         self.counts.n_episodes += n_episodes
         self.counts.n_steps += n_steps
         return True
@@ -248,12 +248,12 @@ class Intake:
             self.counts.places[place] = f"{problem.kind}{where}"
 
     def _free_id(self, wanted: str, found: Found, *, is_named: bool) -> str | None:
-        """An id that no other episode has; None where the document's own id is taken."""
+        """Return an unused id; None if the document's own id is taken."""
         if wanted == _UNNAMED:
             wanted = hashlib.sha256(found.key).hexdigest()[:_ID_LENGTH]
         if is_named and wanted in self._ids:
             self._refuse(
-                found.place, Problem("an episode id that is there twice", "the document", repr(wanted))
+                found.place, Problem("an episode id that occurs twice", "the document", repr(wanted))
             )
             return None
         free, number = wanted, 1
@@ -285,7 +285,7 @@ class Intake:
         return episode.model_copy(update=update) if update else episode
 
     def _metrics(self, episode: Episode) -> dict[str, float | bool]:
-        """What a document says of the metrics that were asked for."""
+        """Return the requested metrics of a document."""
         found: dict[str, float | bool] = {}
         for name, place in self._wish.metrics.items():
             value = self._at(episode, place)
@@ -293,12 +293,12 @@ class Intake:
             if value is None:
                 continue
             if not isinstance(number, int | float):
-                raise BadDocument("a metric that is no number", place, shown(value))
+                raise BadDocument("a metric that is not a number", place, shown(value))
             found[name] = number if isinstance(number, bool) else float(number)
         return found
 
     def _tags(self, episode: Episode) -> dict[str, str]:
-        """What a document says of the tags that were asked for."""
+        """Return the requested tags of a document."""
         found = {name: self._at(episode, place) for name, place in self._wish.tags.items()}
         return {
             name: value if isinstance(value, str) else json.dumps(value)
@@ -307,7 +307,7 @@ class Intake:
         }
 
     def _at(self, episode: Episode, place: str) -> Any:
-        """What stands at a place of what a document says beside its messages."""
+        """Return the value at a place of a document, besides its messages."""
         value: Any = episode.origin or {}
         value = {"columns": value.get("row", value.get("line", {})), **value}
         self.counts.columns.update(f"columns.{name}" for name in _object(value["columns"]))
@@ -318,20 +318,20 @@ class Intake:
         return value
 
     def _refuse_unfound(self) -> None:
-        """Fail where a name that a person typed is of nothing that was read."""
-        known = ", ".join(sorted(self.counts.columns)) or "nothing beside the messages"
+        """Raise if a name that the user gave is in no document."""
+        known = ", ".join(sorted(self.counts.columns)) or "only messages"
         for place in (*self._wish.metrics.values(), *self._wish.tags.values(), self._wish.task):
             if place is not None and place not in self.counts.found:
                 raise RequestError(f"no document has {place!r}", hint=f"they have: {known}")
         measured = ", ".join(sorted(self.counts.measured)) or "nothing"
         if self._success is not None and self._success.metric not in self.counts.measured:
             raise RequestError(
-                f"--success goes by the metric {self._success.metric!r}, which no document has",
+                f"--success names the metric {self._success.metric!r}, which no document has",
                 hint=f"measured: {measured}; or --metric NAME=PLACE",
             )
 
     def finish(self, path: str) -> None:
-        """Fail where there is nothing to keep, or something that may not be left out."""
+        """Raise if there is nothing to keep, or a document that may not be left out."""
         if self.counts.n_bad and not self._wish.skip_bad:
             n_bad, n_all = self.counts.n_bad, self.counts.n_documents
             more = n_bad - len(self.counts.shown)
@@ -343,14 +343,14 @@ class Intake:
             )
         if not self.counts.n_episodes:
             reasons = "; ".join(f"{number:,} {reason}" for reason, number in sorted(self.counts.left.items()))
-            raise NothingMatched(f"no episode in {path}", hint=reasons or f"nothing there is {self.name}")
+            raise NothingMatched(f"no episode in {path}", hint=reasons or f"no document is {self.name}")
         self._refuse_unfound()
 
     def entry(self, path: str, pulled: JsonObject | None = None) -> LineageEntry:
-        """What was done, as the lineage tells it.
+        """Return the import as the lineage records it.
 
         Args:
-            path: What was read.
+            path: The path or URL that was read.
             pulled: Options of the `pull` that brought it; None for an import.
         """
         n_left = sum(self.counts.left.values())
@@ -374,7 +374,7 @@ class Intake:
         )
 
     def imported(self, path: str, goal: Path, manifest: Manifest) -> Imported:
-        """The account of it all."""
+        """Return the result of the import."""
         return Imported(
             path=path,
             format=self.name,

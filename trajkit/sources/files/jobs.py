@@ -1,4 +1,4 @@
-"""Job folders of Harbor and BenchFlow: a folder per trial, with its result and its trajectories."""
+"""Read job folders of Harbor and BenchFlow: a folder per trial, with its result and its trajectories."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from trajkit.sources.files.walk import folders_under
 
 RESULT = "result.json"
 DEPTH = 3
-"""Folders of jobs, of a job and of a trial are looked at."""
+"""Folders of jobs, of a job and of a trial are searched."""
 
 _Value = dict[str, Any]
 
 
 def trials(root: Path, name: str, *, include_errored: bool) -> Iterator[Found]:
-    """Every trial in a folder of trials, of a job or of jobs.
+    """Yield every trial in a folder of trials, of a job or of jobs.
 
     Args:
         root: The folder.
         name: `harbor` or `benchflow`.
-        include_errored: Whether trials that failed are read, too.
+        include_errored: Whether failed trials are read as well.
     """
     is_one, error_of, read = JOBS[name]
     for folder in folders_under(root, depth=DEPTH):
@@ -49,7 +49,7 @@ def trials(root: Path, name: str, *, include_errored: bool) -> Iterator[Found]:
 
 
 def _trajectories(trial: Path) -> list[Path]:
-    """The agent's trajectory; of a trial in several steps one per step."""
+    """Return the agent's trajectory; one per step if the trial has several."""
     whole = trial / "agent" / "trajectory.json"
     if os.path.lexists(whole):
         return [whole]
@@ -68,7 +68,7 @@ def _trial(result: _Value, folder: Path, root: Path) -> Reading | str:
 
 
 def _add_family(path: Path, folder: Path, root: Path, mains: list[_Value], subs: list[_Value]) -> None:
-    """Read a trajectory with those that it was continued in, and those of sub-agents with files of their own.
+    """Read a trajectory with its continuations, and those of sub-agents with their own files.
 
     What it refers to must lie in its folder, and no link out of the root is followed.
     """
@@ -108,7 +108,7 @@ def _sub_paths(value: _Value) -> Iterator[str]:
 
 
 def _resolved(reference: str, path: Path, folder: Path) -> Path:
-    """The file that a reference names, which lies in the folder also when links are followed."""
+    """Return the file of a reference, which must be in the folder even after following links."""
     refuse_outside(reference, "trajectory_path")
     found = (path.parent / reference).resolve()
     if not found.is_relative_to(folder.resolve()):
@@ -121,12 +121,12 @@ def _read(path: Path, above: list[Path], root: Path) -> _Value:
         circle = " → ".join(one.name for one in (*above, path))
         raise BadDocument("sub-agents that call each other in a circle", value=circle)
     if not os.path.lexists(path):
-        raise BadDocument("a trajectory that is not there", value=shown(path.name))
+        raise BadDocument("a missing trajectory", value=shown(path.name))
     return object_at(read_json(path, path.name, root), path.name)
 
 
 def _verifier(folder: Path, root: Path) -> _Value | None:
-    """The rewards that the verifier wrote itself."""
+    """Return the rewards that the verifier itself wrote."""
     listed = folder / "verifier" / "reward.json"
     if os.path.lexists(listed):
         return object_at(read_json(listed, "verifier/reward.json", root), "verifier/reward.json")
@@ -139,12 +139,12 @@ def _verifier(folder: Path, root: Path) -> _Value | None:
     except ValueError:
         reward = math.nan
     if not math.isfinite(reward):
-        raise BadDocument("a reward that is no number", "verifier/reward.txt", shown(text))
+        raise BadDocument("a reward that is not a number", "verifier/reward.txt", shown(text))
     return {"reward": reward}
 
 
 def _rollout(result: _Value, folder: Path, root: Path) -> Reading | str:
-    """From the trace that says most: calls with their prompts, ATIF, the events."""
+    """Read the most detailed trace: calls with their prompts, else ATIF, else the events."""
     calls = folder / "trajectory" / "llm_trajectory.jsonl"
     if os.path.lexists(calls):
         exchanges = _objects(calls, root)
@@ -157,11 +157,11 @@ def _rollout(result: _Value, folder: Path, root: Path) -> Reading | str:
     events = folder / "trajectory" / "acp_trajectory.jsonl"
     if os.path.lexists(events):
         return benchflow.read_events(result, _objects(events, root))
-    return "without a trace that is read"
+    return "without a supported trace"
 
 
 def _objects(path: Path, root: Path) -> list[_Value]:
-    """The lines of a trace, of which there are no more than fit into memory."""
+    """Return the lines of a trace, at most as many as fit into memory."""
     found = []
     n_bytes = 0
     with opened(path, root) as file:
@@ -184,4 +184,4 @@ JOBS: Mapping[
     "harbor": (harbor.is_trial, harbor.error_of, _trial),
     "benchflow": (benchflow.is_rollout, benchflow.error_of, _rollout),
 }
-"""By format whether a value is a result, why it failed, and its episodes, or why there are none."""
+"""For each format: whether a value is a result, why it failed, and its episodes, or why there are none."""

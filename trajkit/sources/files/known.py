@@ -28,9 +28,9 @@ class Kind(NamedTuple):
     is_one: Callable[[Any], bool]
     """Whether a value is such a document."""
     read: Callable[[JsonObject], Reading]
-    """Its episodes."""
+    """Returns its episodes."""
     allows_system_anywhere: bool = False
-    """Whether a message of the system may stand in the middle."""
+    """Whether system messages may follow others."""
     rows: Callable[[JsonObject], Rows | None] | None = None
     """The same for usual documents, several times as fast; None for others, which `read` looks at."""
 
@@ -44,22 +44,22 @@ KINDS = {
     "hf-messages": Kind(is_hf_messages, read_hf_messages),
     "alpaca": Kind(is_alpaca, read_alpaca),
 }
-"""By name, in the order in which they are tried: of two that have much in common the narrower comes first."""
+"""By name, in the order in which they are tried: of two similar formats the narrower comes first."""
 
 OTHERS = ("sts", "inspect", "balrog", "harbor", "benchflow")
-"""Formats whose documents are more than one JSON value, or one file."""
+"""Formats whose documents are not single JSON values."""
 
 NAMES = (*KINDS, *OTHERS)
 """Every format that `--from` takes; it also takes the sources of `trajkit.sources.catalog`."""
 
 
 def kind_of(value: Any) -> str | None:
-    """The format of a JSON value; None when it is of none that is known."""
+    """Return the format of a JSON value; None if it is unknown."""
     return next((name for name, kind in KINDS.items() if kind.is_one(value)), None)
 
 
 def kind_named(name: str) -> Kind:
-    """A format of JSON values by its name, or one of a person's own at `module:NAME`.
+    """Return a format of JSON values by its name, or a user's own format at `module:NAME`.
 
     Raises:
         RequestError: There is none, or it cannot be read.
@@ -69,7 +69,7 @@ def kind_named(name: str) -> Kind:
     form = format_named(name)
     if not isinstance(form, EpisodeFormat):
         raise RequestError(
-            f"{name} is no format of episodes", hint="an EpisodeFormat of trajkit.formats.base"
+            f"{name} is not an episode format", hint="an EpisodeFormat of trajkit.formats.base"
         )
     return Kind(lambda _: True, lambda value: Reading((_read(form, value),)), allows_system_anywhere=True)
 
@@ -82,12 +82,12 @@ def _read(form: EpisodeFormat, value: JsonObject) -> Episode:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BadDocument(f"{form.name} cannot read it", value=shown(str(error))) from error
     if not isinstance(episode, Episode):
-        raise RequestError(f"read of {form.name} gave a {type(episode).__name__} and no Episode")
+        raise RequestError(f"read of {form.name} returned a {type(episode).__name__}, not an Episode")
     return episode
 
 
 def checked_name(name: str) -> str:
-    """The name, if it is one of a format that can be imported.
+    """Return the name, if its format can be imported.
 
     Raises:
         RequestError: It is not.
@@ -101,7 +101,7 @@ def checked_name(name: str) -> str:
 
 
 def allows_system_anywhere(name: str) -> bool:
-    """Whether a message of the system may stand in the middle of a document of a format."""
+    """Whether a format allows system messages after others."""
     if name in OTHERS:
         return name in ("harbor", "benchflow")
     return name in source_names() or kind_named(name).allows_system_anywhere

@@ -1,7 +1,7 @@
-"""Inspect's logs: zip files with a member per sample (`.eval`), or one JSON file with all of them.
+"""Read Inspect's logs: zip files with a member per sample (`.eval`), or one JSON file with all of them.
 
-Nothing is unpacked to disk, and no member is read further than a document may be long, whatever the file says
-of its size: a file that unpacks to more than that is named and not read.
+Nothing is unpacked to disk, and no member is read beyond the maximum size of a document, whatever size the
+file states: a larger member is a problem and is not read.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _HEADERS = ("header.json", "_journal/start.json", "start.json")
 _STORED, _DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 
 _Part = tuple[str, Callable[[], Any], dict[str, Any]]
-"""The place of a sample, what reads it, and its log."""
+"""The place of a sample, its reader, and its log."""
 
 
 def logs(root: Path, *, include_errored: bool) -> Iterator[Found | Unread]:
-    """Every sample of every log under a path.
+    """Yield every sample of every log under a path.
 
     Args:
         root: A file or a folder.
-        include_errored: Whether samples that failed are read, too.
+        include_errored: Whether failed samples are read as well.
     """
     within = root if root.is_dir() else None
     for path in files_under(root) if within else [root]:
@@ -49,7 +49,7 @@ def logs(root: Path, *, include_errored: bool) -> Iterator[Found | Unread]:
 def _plain(path: Path, place: str, within: Path | None) -> Iterator[_Part]:
     log = json_of(read_whole(path, within), is_last_line=True)
     if not is_inspect(log):
-        raise BadDocument("no log of Inspect")
+        raise BadDocument("not a log of Inspect")
     for number, sample in enumerate(log.pop("samples", None) or [], 1):
         yield f"{place}:{number}", partial(object_at, sample, "sample"), log
 
@@ -60,22 +60,22 @@ def _zipped(path: Path, place: str, within: Path | None) -> Iterator[_Part]:
             names = archive.namelist()
             header = next((name for name in _HEADERS if name in names), None)
             if header is None:
-                raise BadDocument("no log of Inspect: it has no header")
+                raise BadDocument("not a log of Inspect: it has no header")
             log = object_at(json_of(_member(archive, header)), header)
             for name in names:
                 if name.startswith("samples/") and name.endswith(".json"):
                     yield f"{place}:{name}", lambda name=name: json_of(_member(archive, name)), log  # type: ignore[misc]
     except (zipfile.BadZipFile, OSError, EOFError) as error:
-        raise BadDocument("no zip file that can be read", value=str(error)) from error
+        raise BadDocument("not a readable zip file", value=str(error)) from error
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """The bytes of a member, at most as many as a document may have."""
+    """Return the bytes of a member, at most as many as a document may have."""
     method = archive.getinfo(name).compress_type
     if method not in (_STORED, _DEFLATED):
         raise BadDocument(
             f"packed in a way that Python's zipfile does not read (method {method}); "
-            "`inspect log convert --to json` makes a file that is read",
+            "`inspect log convert --to json` makes a readable file",
             name,
         )
     try:

@@ -1,4 +1,4 @@
-"""Which format a file or a folder is of, from the first document in it that says so."""
+"""Recognise the format of a file or a folder from its documents."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from trajkit.sources.files.walk import files_under, folders_under
 
 _MOST_LOOKED_AT = 1000
 _MOST_LINES = 100
-_HINT = f"say which it is with --from: {', '.join(NAMES)}"
+_HINT = f"name the format with --from: {', '.join(NAMES)}"
 
 
 def recognise(root: Path) -> str:
-    """The name of the format.
+    """Return the name of the format.
 
     Args:
         root: A file or a folder.
 
     Raises:
-        RequestError: Nothing there is of a format that is known.
+        RequestError: No file there is in a known format.
     """
     if root.is_file():
         found = _of_file(root, None)
         if found is None:
             raise RequestError(f"{root} is not in a known format{_first_fault(root)}", hint=_HINT)
         return found
-    # a job has trajectories in it: it is looked for first
+    # first, because a job contains trajectories
     if (job := _of_job(root)) is not None:
         return job
     n_seen = 0
@@ -51,9 +51,7 @@ def recognise(root: Path) -> str:
             return found
     if not n_seen:
         raise RequestError(f"{root} has no files in it")
-    raise RequestError(
-        f"none of the first {n_seen:,} files in {root} is of a format that is known", hint=_HINT
-    )
+    raise RequestError(f"none of the first {n_seen:,} files in {root} is in a known format", hint=_HINT)
 
 
 def _of_job(root: Path) -> str | None:
@@ -91,15 +89,15 @@ def _json(path: Path, within: Path | None) -> Any:
     try:
         return json_of(read_whole(path, within))
     except BadDocument:
-        return None  # it is named when it is read
+        return None  # the import reports it
 
 
 def _first_line(path: Path, within: Path | None) -> Any:
-    """The value of the first line that has one."""
+    """Return the value of the first valid line."""
     try:
         with opened(path, within) as file:
             for line in itertools.islice(lines_of(file), _MOST_LINES):
-                with contextlib.suppress(BadDocument):  # it is named when it is read
+                with contextlib.suppress(BadDocument):  # the import reports it
                     return value_of(line)
     except (BadDocument, OSError):
         pass
@@ -107,7 +105,7 @@ def _first_line(path: Path, within: Path | None) -> Any:
 
 
 def _first_fault(path: Path) -> str:
-    """Why the first document of a file of JSON cannot be read; empty where it can, or where there is none."""
+    """Return why the first document of a JSON file cannot be read; empty if it can, or if there is none."""
     try:
         if path.suffix.lower() in LINES:
             with opened(path, None) as file:

@@ -1,4 +1,4 @@
-"""BALROG's result folders: `<environment>/<task>/<task>_run_NN.csv` and `.json` side by side."""
+"""Read BALROG's result folders: `<environment>/<task>/<task>_run_NN.csv` and `.json` side by side."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from trajkit.sources.files.texts import read_json, read_whole
 from trajkit.sources.files.walk import files_under, shown_path
 
 RUN = re.compile(r".*_run_\d+\.csv")
-"""The name of a run's file."""
+"""The name of a run file."""
 
 _ESCAPE = "˘"
 
 
 def runs(root: Path) -> Iterator[Found | Unread]:
-    """Every run under a path.
+    """Yield every run under a path.
 
     Args:
         root: The CSV file of a run, or a folder.
@@ -43,8 +43,8 @@ def _run(path: Path, place: str, within: Path | None) -> Found:
         data = read_whole(path, within)
         log = object_at(read_json(scored, scored.name, within or path.parent), scored.name)
         if not is_run(log):
-            raise BadDocument("no score of a run", scored.name)
-        # the folder of the task is in that of the environment
+            raise BadDocument("not the score of a run", scored.name)
+        # the environment's folder contains that of the task
         env_id = path.parent.parent.name if str(log["task"]).endswith(path.parent.name) else None
         return Found(place, read_run(log, _rows(data), env_id or None), data + json.dumps(log).encode())
     except BadDocument as error:
@@ -52,7 +52,7 @@ def _run(path: Path, place: str, within: Path | None) -> Found:
 
 
 def _rows(data: bytes) -> list[dict[str, str]]:
-    """The rows of a run, by column."""
+    """Return the rows of a run, by column."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -65,10 +65,10 @@ def _rows(data: bytes) -> list[dict[str, str]]:
             raise BadDocument("columns are missing", "line 1", ", ".join(sorted(missing)))
         rows = list(reader)
     except csv.Error as error:
-        raise BadDocument("no CSV that can be read", value=shown(str(error))) from error
+        raise BadDocument("not a readable CSV file", value=shown(str(error))) from error
     finally:
         csv.field_size_limit(before)
     for number, row in enumerate(rows):
         if None in row or None in row.values():
-            raise BadDocument("a row with another number of columns", f"rows.{number}")
+            raise BadDocument("a row with a different number of columns", f"rows.{number}")
     return rows

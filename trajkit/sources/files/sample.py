@@ -1,7 +1,7 @@
-"""Read a part of a place that is too large to be read at a glance, and tell which part.
+"""Read a part of a large place, and report which part.
 
-Lines that are documents of their own are taken evenly from the whole file, with their right numbers. Of other
-large places the first part is read: their records belong together, and what is torn apart misleads.
+Lines that are separate documents are taken evenly from the whole file, with their line numbers. Of other
+large places the first part is read, because their records belong together.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from trajkit.sources.files.walk import files_under
 from trajkit.sources.wish import Wish
 
 MOST_BYTES = 10_000_000
-"""What is read of a place."""
+"""Maximum bytes to read of a place."""
 MOST_SECONDS = 3.0
-"""How long is read; what takes longer is left."""
+"""Maximum time of reading."""
 _BLOCK = 1 << 20
 _PIECE = 1 << 16
-"""What is taken of a block at most, in whole lines."""
+"""Maximum bytes per block, in whole lines."""
 
 
 class Sample:
@@ -42,14 +42,14 @@ class Sample:
         is_here = not is_url(place)
         self._files = list(files_under(root)) if is_here and root.is_dir() else [root] if is_here else []
         self.n_bytes_of = sum(map(_size, self._files)) if is_here else None
-        """Size of the whole; None where it is not known."""
+        """Size of the whole; None if unknown."""
         self.n_bytes: int | None = self.n_bytes_of
-        """Size of what was read; None where it is not known."""
+        """Size of the part that was read; None if unknown."""
         self.how = ""
         """Which part was read; empty for all of it."""
 
     def read(self, place: str, name: str, wish: Wish) -> Iterator[Found | Unread]:
-        """Read the part. Its place is the one that the sample was made for."""
+        """Read the part. `place` is the one that the sample was made for."""
         if self.n_bytes_of is not None and self.n_bytes_of > MOST_BYTES:
             if len(self._files) == 1 and _is_lines(self._files[0]) and name in KINDS:
                 yield from self._spread(self._files[0], name)
@@ -60,7 +60,7 @@ class Sample:
         yield from self._timed(found_at(place, name, wish))
 
     def _timed(self, found: Iterator[Found | Unread]) -> Iterator[Found | Unread]:
-        """Yield until the time is over, and at least one document."""
+        """Yield at least one document, until the time is over."""
         end = time.monotonic() + MOST_SECONDS
         for number, one in enumerate(found, 1):
             yield one
@@ -70,12 +70,12 @@ class Sample:
                 return
 
     def _spread(self, path: Path, name: str) -> Iterator[Found | Unread]:
-        """Yield documents of lines, of each block of the file as many as its share of the budget."""
+        """Yield documents from lines, up to each block's share of the budget."""
         assert self.n_bytes_of is not None
         n_blocks = -(-self.n_bytes_of // _BLOCK)
         budget = max(1, MOST_BYTES // n_blocks)
         every = 1
-        if budget < _PIECE:  # a line may be long: rather fewer blocks, with more of each
+        if budget < _PIECE:  # lines may be long: prefer fewer blocks, with more of each
             every, budget = -(-_PIECE // budget), _PIECE
         self.n_bytes, self.how = 0, "lines from evenly spread places"
         with path.open("rb") as file:
@@ -102,7 +102,7 @@ class Sample:
             self.n_bytes = (self.n_bytes or 0) + len(line) + 1
 
     def _first(self, name: str, wish: Wish) -> Iterator[Found | Unread]:
-        """Yield what is in the first files, or lines, that the budget allows, from a copy of them."""
+        """Yield the documents of the first files, or lines, within the budget, from a copy."""
         root = Path(self._place)
         with tempfile.TemporaryDirectory(prefix="trajkit-") as folder:
             copy = Path(folder) / (root.name or "all")
@@ -114,7 +114,7 @@ class Sample:
                 left -= n
                 if left <= 0:
                     break
-            if left > MOST_BYTES // 2:  # most is in files that cannot be cut, such as a database
+            if left > MOST_BYTES // 2:  # most bytes are in files that cannot be cut, such as a database
                 yield from self._timed(found_at(self._place, name, wish))
                 return
             self.n_bytes = MOST_BYTES - left
@@ -127,12 +127,12 @@ def _is_lines(path: Path) -> bool:
 
 
 def _size(path: Path) -> int:
-    """Size of a regular file; 0 for anything else, which who reads it refuses."""
+    """Return the size of a regular file; 0 for anything else, which its reader refuses."""
     return path.stat().st_size if path.is_file() else 0
 
 
 def _copied(path: Path, goal: Path, most_bytes: int, within: Path | None) -> int:
-    """Copy a file, of lines that are too many the first; the number of bytes of the budget that it took."""
+    """Copy a file, or its first lines if it is too large; return the bytes used of the budget."""
     n = _size(path)
     is_whole = n <= most_bytes
     if not n or not (is_whole or _is_lines(path)):

@@ -1,4 +1,4 @@
-"""JSON from files, with bounds: whole files and lines, and in words what is wrong with one."""
+"""Read JSON from files within size limits: whole files or lines, with an error text for invalid ones."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _BOM = b"\xef\xbb\xbf"
 _PIECE = 1 << 20
 _ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
 _LONG = (10_000, 4_000_000)
-"""Bytes of the texts in which numpy looks for such numbers: it is slow to begin, and takes memory."""
+"""Bytes of the texts in which numpy looks for such numbers: it starts slowly, and takes memory."""
 _POWER = re.compile(rb"[0-9][eE][0-9]{3,}(?![^\s,\]}])")
 _N_DIGITS = 200
 _HUGE = (b"0e000", b"0" * _N_DIGITS)
-"""What a number that is too large, and some texts, look like with every digit 0 and no plus sign."""
+"""The pattern of too large numbers, and of some texts, with every digit 0 and without plus signs."""
 
 
 class Line(NamedTuple):
@@ -37,13 +37,13 @@ class Line(NamedTuple):
     data: bytes
     """Without the line break."""
     is_cut: bool = False
-    """Whether it is longer than what is read; `data` is empty then."""
+    """Whether it is too long to read; `data` is empty then."""
     is_last: bool = False
-    """Whether the file ends in it, without a line break."""
+    """Whether the file ends in this line, without a line break."""
 
 
 def lines_of(file: IO[bytes], *, most_bytes: int = MOST_BYTES) -> Iterator[Line]:
-    """The lines of a file that are not empty; of one that is too long nothing but its number."""
+    """Yield the lines of a file that are not empty; of one that is too long, only its number."""
     number = 0
     while data := file.readline(most_bytes + 1):
         number += 1
@@ -61,10 +61,10 @@ def lines_of(file: IO[bytes], *, most_bytes: int = MOST_BYTES) -> Iterator[Line]
 
 
 def value_of(line: Line) -> Any:
-    """The JSON value of a line.
+    """Return the JSON value of a line.
 
     Raises:
-        BadDocument: It is none, or too long.
+        BadDocument: It is not JSON, or too long.
     """
     if line.is_cut:
         raise BadDocument(f"longer than {MOST_BYTES // 1_000_000} MB")
@@ -72,14 +72,14 @@ def value_of(line: Line) -> Any:
 
 
 def json_of(data: bytes, *, is_last_line: bool = False) -> Any:
-    """The value of some JSON.
+    """Return the value of a JSON text.
 
     Args:
         data: The text.
         is_last_line: Whether it is the last line of a file, which may be cut off.
 
     Raises:
-        BadDocument: It is none.
+        BadDocument: It is not JSON.
     """
     try:
         value = from_json(data, allow_inf_nan=False, cache_strings="keys")
@@ -91,7 +91,7 @@ def json_of(data: bytes, *, is_last_line: bool = False) -> Any:
 
 
 def _may_have_huge(data: bytes) -> bool:
-    """Whether a text has a number that is too large, or a text in it that looks like one."""
+    """Whether a text has a number that is too large, or a string that looks like one."""
     if not _LONG[0] < len(data) < _LONG[1]:
         alike = data.translate(_ALIKE, b"+")  # twenty times as fast as a regular expression
         return any(huge in alike for huge in _HUGE)
@@ -108,14 +108,14 @@ def _may_have_huge(data: bytes) -> bool:
 
 
 def opened(path: Path, within: Path | None) -> IO[bytes]:
-    """The file, open to be read: the one way in which an import opens files.
+    """Open a file to read: the only way in which an import opens files.
 
     Args:
         path: The file.
-        within: The folder that is imported: a link out of it is refused. None where a person named the file.
+        within: The folder that is imported: a link out of it is refused. None if the user named the file.
 
     Raises:
-        BadDocument: It is a link out of the folder, no regular file, or cannot be read.
+        BadDocument: It is a link out of the folder, not a regular file, or cannot be read.
     """
     try:
         regular_file(path, within=within)
@@ -129,7 +129,7 @@ def opened(path: Path, within: Path | None) -> IO[bytes]:
 
 
 def read_whole(path: Path, within: Path | None, *, most_bytes: int = MOST_BYTES) -> bytes:
-    """The bytes of a file.
+    """Return the bytes of a file.
 
     Raises:
         BadDocument: It is too large, or cannot be opened.
@@ -142,15 +142,15 @@ def read_whole(path: Path, within: Path | None, *, most_bytes: int = MOST_BYTES)
 
 
 def read_json(path: Path, name: str, within: Path | None) -> Any:
-    """The value of a JSON file.
+    """Return the value of a JSON file.
 
     Args:
         path: The file.
-        name: What it is called where something is wrong with it.
+        name: Its name in errors.
         within: The folder that is imported; see `opened`.
 
     Raises:
-        BadDocument: It is none.
+        BadDocument: It is not JSON.
     """
     try:
         return json_of(read_whole(path, within), is_last_line=True)
@@ -160,7 +160,7 @@ def read_json(path: Path, name: str, within: Path | None) -> Any:
 
 
 def _refuse_huge(value: Any) -> None:
-    """Refuse a number that no column of numbers holds: `1e999` is read as infinity."""
+    """Refuse a number that does not fit a column: `1e999` is read as infinity."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while waiting:
         place, found = waiting.pop()

@@ -1,4 +1,4 @@
-"""The files of a folder in a fixed order, however many there are, and which of them a shard reads."""
+"""List the files of a folder in a fixed order, and divide them into shards."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _FILES_PER_SHARD = 4
 
 
 def files_under(folder: Path) -> Iterator[Path]:
-    """Every file, by name, folder by folder; hidden ones and links to folders are passed over.
+    """Yield every file, by name, folder by folder; hidden ones and links to folders are skipped.
 
-    What is no regular file is among them: it is refused, and counted, by who would open it.
+    Files that are not regular are included: their reader refuses and counts them.
     """
     return (path for path in _entries(folder) if not path.is_dir())
 
 
 def linked_folders(folder: Path) -> Iterator[Path]:
-    """The links to folders below a folder, which no walk follows."""
+    """Yield the links to folders below a folder, which no walk follows."""
     return (path for path in _entries(folder) if path.is_dir())
 
 
@@ -38,7 +38,7 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 
 def _listed(folder: Path) -> list[tuple[str, bool]]:
-    """Names in a folder in order, but for hidden ones, and which of them are folders."""
+    """Return the names in a folder in order, except hidden ones, and whether each is a folder."""
     try:
         with os.scandir(folder) as entries:
             found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -48,7 +48,7 @@ def _listed(folder: Path) -> list[tuple[str, bool]]:
 
 
 def folders_under(folder: Path, *, depth: int) -> Iterator[Path]:
-    """The folder and those in it, by name, at most so deep."""
+    """Yield the folder and those in it, by name, down to this depth."""
     yield folder
     if depth == 0:
         return
@@ -58,12 +58,12 @@ def folders_under(folder: Path, *, depth: int) -> Iterator[Path]:
 
 
 def shown_path(path: Path, root: Path) -> str:
-    """A file as messages name it: within the folder that was asked for."""
+    """Return the name of a file in messages: its path within the given folder."""
     return path.name if path == root else path.relative_to(root).as_posix()
 
 
 class Share(NamedTuple):
-    """One of several parts of what is imported."""
+    """One of several shards of an import."""
 
     number: int
     """Which part, from 1."""
@@ -81,7 +81,7 @@ class Share(NamedTuple):
         return self.by_file or self.has_whole(place)
 
     def has_whole(self, place: str) -> bool:
-        """Whether this shard takes something that is one document and one file."""
+        """Whether this shard takes a file, or a document, as a whole."""
         digest = hashlib.sha256(place.encode("utf-8", "surrogateescape")).digest()
         return int.from_bytes(digest[:8], "big") % self.n == self.number - 1
 
@@ -91,7 +91,7 @@ ALL = Share(1, 1, True)
 
 
 def shares(place: str, n: int) -> Iterator[Share]:
-    """Yield the shards of what is at a place: its files where it is a folder of many, else its documents."""
+    """Yield the shards of a place: of its files if it is a folder of many, else of its documents."""
     path = Path(place)
     n_files = sum(1 for _ in files_under(path)) if path.is_dir() else 1
     for number in range(1, n + 1):

@@ -1,1 +1,1 @@
-"""Helicone: its exported requests, so that they are not lost with it."""
+"""Helicone: its exported requests."""

@@ -1,4 +1,4 @@
-"""Read sessions from files of Helicone's requests, as `/v1/request/query` gives them."""
+"""Read sessions from files of Helicone's requests, as `/v1/request/query` returns them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trajkit.sources.spans.span import number_of, text_of
 from trajkit.sources.wish import Wish
 
 NO_BODY = "bodies that are only at an address (signed_body_url)"
-"""Sessions with a call whose bodies Helicone keeps outside of its database."""
+"""Sessions with a call whose bodies Helicone keeps outside its database."""
 _SESSION, _PATH, _NAME = "helicone-session-id", "helicone-session-path", "helicone-session-name"
 _READ = (
     *("request_id", "request_created_at", "request_body", "request_user_id", "request_properties"),
@@ -34,7 +34,7 @@ _NO_CACHE = "00000000-0000-0000-0000-000000000000"
 def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
     """Yield the sessions of files of requests."""
     if "://" in place:
-        raise RequestError("Helicone is read from files: save what /v1/request/query answers")
+        raise RequestError("Helicone is read from files: save the answers of /v1/request/query")
     with Gathered() as gathered:
         yield from take_rows(Path(place), partial(_gather, gathered))
         yield from gathered.sessions(_session)
@@ -42,7 +42,7 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
 
 def _gather(gathered: Gathered, row: dict[str, Any]) -> None:
     if not isinstance(row.get("request_id"), str) or not row.get("request_created_at"):
-        raise BadDocument("no request of Helicone's", value=shown(sorted(row)[:6]))
+        raise BadDocument("not a Helicone request", value=shown(sorted(row)[:6]))
     session = text_of(_properties(row).get(_SESSION))
     name = f"request {row['request_id']}" if session is None else f"session {session}"
     gathered.add(name, row, part="request")

@@ -18,16 +18,16 @@ _LIMIT = 100
 _FIELDS = "core,basic,time,io,model,usage,prompt,trace_context"
 """Without `metadata`, which this API cuts at 200 characters."""
 _NOT_THERE = (400, 404, 405, 501)
-"""What servers answer that do not have an endpoint yet."""
+"""Status codes of servers that do not have an endpoint yet."""
 _LONGEST = timedelta(days=1)
-"""A trace that takes longer is not found where it starts before `--since` and ends after it."""
+"""Longer traces that start before `--since` and end after it are not found."""
 _PUBLIC, _SECRET = "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"
 
 _Rows = Iterator[dict[str, Any]]
 
 
 def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of the project that the keys are of.
+    """Yield the rows of the project of the keys.
 
     Args:
         place: Address of the server.
@@ -58,7 +58,7 @@ def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, dict[str,
 
 
 def _by_cursor(web: Web, since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Observations that say their session."""
+    """Yield observations with their session ids."""
     path = f"{_API}/v2/observations"
     wanted: list[dict[str, str]] = [{}]
     if since is not None:
@@ -70,7 +70,7 @@ def _by_cursor(web: Web, since: datetime | None) -> Iterator[tuple[str, dict[str
 
 
 def _by_page(web: Web, since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Traces, which say their session, and observations."""
+    """Yield traces, which have the session ids, and observations."""
     if since is None:
         for row in _pages(web, f"{_API}/traces", {"fields": "core,io"}):
             yield TRACE, row
@@ -90,7 +90,7 @@ def _by_page(web: Web, since: datetime | None) -> Iterator[tuple[str, dict[str, 
 
 
 def _groups(found: Iterator[tuple[Any, Any]]) -> list[dict[str, str]]:
-    """Return the query of each session, and of each trace that is in none."""
+    """Return the query of each session, and of each trace without a session."""
     queries = {}
     for session, trace in found:
         name = "sessionId" if session else "traceId"

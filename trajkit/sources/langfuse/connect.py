@@ -1,7 +1,7 @@
 """Read sessions from Langfuse: from a blob storage export, from the public API, or from its ClickHouse.
 
 An export is folders of Parquet, JSONL, JSON or CSV files. A trace that was downloaded in the user interface,
-or got from the API, is one JSON file.
+or from the API, is one JSON file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trajkit.sources.spans.span import listed, text_of
 from trajkit.sources.wish import Wish
 
 _FOLDERS = {"traces": TRACE, "observations": OBSERVATION, "observations_v2": OBSERVATION, "scores": SCORE}
-"""The folders of an export by the kind of their rows."""
+"""The folders of an export, by the kind of their rows."""
 _DEPTH = 3
 
 _Row = tuple[str, dict[str, Any]]
@@ -65,7 +65,7 @@ def _gather(gathered: Gathered, kind: str, row: dict[str, Any]) -> None:
 
 
 def _rows_of_files(root: Path) -> Iterator[_Row | Found | Unread]:
-    """Yield the rows of an export, and what is wrong with it."""
+    """Yield the rows of an export, and its problems."""
     n_read = 0
     for path in files_under(root) if root.is_dir() else [root]:
         kind = _FOLDERS.get(path.parent.name)
@@ -82,14 +82,14 @@ def _rows_of_files(root: Path) -> Iterator[_Row | Found | Unread]:
         yield from _rows(path, root, kind)
     if not n_read:
         raise RequestError(
-            f"{root} is no export of Langfuse",
-            hint=f"known are files {', '.join(SUFFIXES)} in folders {', '.join(_FOLDERS)},"
+            f"{root} is not an export of Langfuse",
+            hint=f"trajkit reads files {', '.join(SUFFIXES)} in folders {', '.join(_FOLDERS)},"
             " and traces as JSON",
         )
 
 
 def _trace(path: Path, root: Path) -> dict[str, Any] | None:
-    """The trace that was downloaded to a file; None where there is none."""
+    """Return the trace that was downloaded to a file; None if there is none."""
     try:
         value = read_json(path, path.name, root if root.is_dir() else None)
     except BadDocument:
@@ -122,7 +122,7 @@ def _rows(path: Path, root: Path, kind: str) -> Iterator[_Row | Found]:
         if not isinstance(row.get("id"), str):
             problem = BadDocument("a row without its id", "id", shown(row.get("id"))).problem
             yield Found(place, problem=problem)
-        elif kind != OBSERVATION or row.get("trace_id"):  # a time ago observations needed no trace
+        elif kind != OBSERVATION or row.get("trace_id"):  # older observations need no trace
             yield kind, row
 
 

@@ -1,7 +1,7 @@
-"""Make sessions of Langfuse's rows: traces, observations and scores, whichever way they came.
+"""Make sessions from Langfuse's rows: traces, observations and scores, from any of its interfaces.
 
-Rows have the names of the blob storage export, which are those of the tables. Langfuse stores what a model
-was asked and answered as text: JSON where the client logged an object.
+Rows have the names of the blob storage export, which are those of the tables. Langfuse stores the input and
+output of a model as text: JSON if the client logged an object.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TRACE, OBSERVATION, SCORE = "trace", "observation", "score"
 _KINDS = {"GENERATION": "LLM", "AGENT": "AGENT", "TOOL": "TOOL"}
 _OF_SESSION = ("user_id", "release", "version")
 _CUT = "<truncated due to size exceeding limit>"
-"""What Langfuse's client writes in place of the rest of a text."""
+"""The text with which Langfuse's client replaces the rest of a long text."""
 _COUNTED = {"input", "output", "total"}
 
 
 def session_of_rows(name: str, parts: Mapping[str, Sequence[dict[str, Any]]], *, is_named: bool) -> Session:
-    """Return the session of its rows, which may be of several versions each. It has no calls without a model.
+    """Make a session from its rows, each in one or more versions. It has no calls without a model.
 
     Args:
         name: Becomes the id of the episode.
@@ -64,7 +64,7 @@ def session_of_rows(name: str, parts: Mapping[str, Sequence[dict[str, Any]]], *,
 
 
 def _latest(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return by id the last version of each row; one that was deleted is left out."""
+    """Return the last version of each row, by id; deleted rows are left out."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         before = found.get(row["id"])
@@ -75,7 +75,7 @@ def _latest(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _place(row: dict[str, Any]) -> tuple[datetime, datetime, str]:
-    """The order of rows, which is the same whichever way they came: many start in one millisecond."""
+    """Return a key that orders rows the same in every interface: many start in one millisecond."""
     start = time_at(row.get("start_time") or row.get("timestamp"), "start_time") or EARLIEST
     return start, time_at(row.get("end_time"), "end_time") or start, row["id"]
 
@@ -104,7 +104,7 @@ def _span(row: dict[str, Any]) -> Span:
 
 
 def _filled(call: Call, row: dict[str, Any]) -> Call:
-    """Return a call with what its observation says."""
+    """Return a call from its observation."""
     request, response = nested(row.get("input")), nested(row.get("output"))
     if (
         isinstance(response, dict)
@@ -116,7 +116,7 @@ def _filled(call: Call, row: dict[str, Any]) -> Call:
     answer = told.answer
     extra: dict[str, Any] = {**(call.extra or {}), **told.extra}
     if answer is None and isinstance(extra.get("response"), dict | list):
-        # a text that is JSON, as a model writes where an object is asked of it, looks like an object
+        # a JSON text, which a model writes in JSON mode, looks like an object
         answer = message(Role.ASSISTANT, compact(extra.pop("response")))
     tools = told.tools
     if tools is None and (defined := nested_object(row.get("tool_definitions"), "tool_definitions")):
@@ -157,13 +157,13 @@ def _tool(name: str, value: Any) -> dict[str, Any]:
 
 
 def _sum(usage: Mapping[str, float], side: str) -> int | None:
-    """Return the tokens of one side: Langfuse counts what was cached, and thoughts, beside the rest."""
+    """Return the tokens of one side: Langfuse counts cached tokens and thoughts separately."""
     counts = [int(count) for name, count in usage.items() if side in name]
     return sum(counts) if counts else None
 
 
 def _cost(row: dict[str, Any]) -> float | None:
-    """Return the cost; where none is known the tables have 0."""
+    """Return the cost; the tables have 0 for an unknown one."""
     costs = _numbers(row, "cost_details")
     if "total" in costs:
         return costs["total"]

@@ -1,6 +1,6 @@
 """Read rows from Langfuse's tables in ClickHouse: those of version 3, or `events_full` of version 4.
 
-Every version of a row is read, and the last counts: Langfuse's tables forget the others only in time.
+Every version of a row is read, and the last counts: Langfuse's tables delete the others only later.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from trajkit.sources.tensorzero.connect.url import Address, parse_url
 _TIMES = ("start_time", "end_time", "completion_start_time", "timestamp", "event_ts")
 _OBJECTS = ("metadata", "usage_details", "cost_details", "tool_definitions", "tags")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_KNOWN = "known are the tables of Langfuse 3 (traces, observations, scores) and 4 (events_full, scores)"
+_KNOWN = "trajkit reads the tables of Langfuse 3 (traces, observations, scores) and 4 (events_full, scores)"
 
 
 class _Table(NamedTuple):
-    """A table by kind of row."""
+    """The table of a kind of row."""
 
     name: str
     needed: Sequence[str]
-    """Columns without which it is of no version that is known."""
+    """Columns that every supported version has."""
     others: Sequence[str] = ()
     """Columns that some versions have."""
     renamed: Mapping[str, str] = {}
-    """By column its name in a row, where it is another."""
+    """The name in a row, by column, if it differs."""
 
 
 _CALL = (
@@ -80,7 +80,7 @@ _V4 = {
 
 
 def is_database(place: str) -> bool:
-    """Whether a URL is one of ClickHouse and not of the API: it has the scheme, a user or a database."""
+    """Whether a URL is of ClickHouse and not of the API: it has the scheme, a user or a database."""
     parts = urlsplit(place)
     return parts.scheme.startswith("clickhouse") or "@" in parts.netloc or bool(parts.path.strip("/"))
 
@@ -89,12 +89,12 @@ def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, dict[str,
     """Yield the rows of a project.
 
     Args:
-        place: URL of the database; `?project=ID` chooses the project where there are more than one.
+        place: URL of the database; `?project=ID` chooses the project if there are several.
         since: Leave out sessions in which nothing happened since then.
 
     Raises:
-        RequestError: The project is not there, or must be chosen.
-        DataError: The tables are of no version that is known.
+        RequestError: The project does not exist, or must be chosen.
+        DataError: The version of the tables is not supported.
         ServiceError: The server cannot be reached, or refuses.
     """
     address = parse_url(place)
@@ -116,7 +116,7 @@ def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, dict[str,
 
 
 def _tables(connection: Connection, address: Address) -> Mapping[str, _Table]:
-    """Return the tables of the version that the database is of."""
+    """Return the tables of the database's version."""
     if connection.has("events_full") and (
         not connection.has("observations") or connection.query("SELECT 1 FROM events_full LIMIT 1")
     ):
@@ -129,7 +129,7 @@ def _tables(connection: Connection, address: Address) -> Mapping[str, _Table]:
             hint="read the database with events_full, the blob storage export, or the API",
         )
     else:
-        raise DataError(f"{address.shown} has no table of Langfuse's", hint=_KNOWN)
+        raise DataError(f"{address.shown} has no tables of Langfuse", hint=_KNOWN)
     for table in tables.values():
         missing = [name for name in table.needed if not connection.has(table.name, name)]
         if missing:
@@ -151,7 +151,7 @@ def _project(connection: Connection, table: str, wanted: str | None) -> str:
 
 
 def _touched(kind: str, tables: Mapping[str, _Table], *, has_session: bool) -> str:
-    """The condition that a row is of a session in which something happened."""
+    """Return the condition for rows of sessions with recent activity."""
     named, own = ("traces", "id") if TRACE in tables else (tables[OBSERVATION].name, "trace_id")
     project = "project_id = {project:String}"
     late = (

@@ -1,1 +1,1 @@
-"""LangSmith: its bulk export and runs as its client gives them."""
+"""LangSmith: its bulk export, and runs from its client."""

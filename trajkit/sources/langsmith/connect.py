@@ -1,7 +1,7 @@
 """Read sessions from LangSmith: from its bulk export, or from runs and feedback as its client lists them.
 
-A run is a span: of a model (`llm`), of a tool, or of what is around them. LangChain logs messages as objects
-of its own, and other clients as the API of the model has them.
+A run is a span: of a model (`llm`), of a tool, or around them. LangChain logs messages as its own objects,
+other clients in the form of the model's API.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trajkit.sources.spans.span import Span, count_of, listed, number_of, text_o
 from trajkit.sources.wish import Wish
 
 _THREAD = ("session_id", "thread_id", "conversation_id")
-"""The names that LangSmith knows for the thread in the metadata of a run."""
+"""The metadata keys of a run that LangSmith reads as the thread."""
 _KINDS = {"llm": "LLM", "tool": "TOOL"}
 _ROLES = {
     "human": "user",
@@ -48,7 +48,7 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
         traces: dict[str, str] = {}
         feedback: list[dict[str, Any]] = []
         yield from take_rows(Path(place), partial(_gather, gathered, traces, feedback))
-        for one in feedback:  # a row of it names its run, and not always the trace
+        for one in feedback:  # a row of it names its run, but not always the trace
             if trace_id := traces.get(str(one["run_id"])) or one.get("trace_id"):
                 gathered.add(f"trace {trace_id}", one, part="feedback")
         yield from gathered.sessions(_session, beside="feedback")
@@ -63,7 +63,7 @@ def _gather(
         feedback.append(row)
         return
     if "run_type" not in row:
-        raise BadDocument("no run of LangSmith's, and no feedback", value=shown(sorted(row)[:6]))
+        raise BadDocument("neither a LangSmith run nor feedback", value=shown(sorted(row)[:6]))
     trace_id = str(row.get("trace_id") or row["id"])
     gathered.add(f"trace {trace_id}", {**row, "trace_id": trace_id}, part="run")
     traces[str(row["id"])] = trace_id
@@ -72,14 +72,14 @@ def _gather(
 
 
 def _thread(run: dict[str, Any]) -> str | None:
-    """Return the thread of a run, which LangSmith's `session_id` is not: that is the project."""
+    """Return the thread of a run. LangSmith's own `session_id` is the project."""
     metadata = _metadata(run)
     found = (text_of(metadata.get(name)) for name in _THREAD)
     return next((each for each in found if each), None) or text_of(run.get("thread_id"))
 
 
 def _session(name: str, parts: Mapping[str, Sequence[dict[str, Any]]], *, is_named: bool) -> Session:
-    """Return the session of its runs, which may be in it more than once. It has no calls without a model."""
+    """Make a session from its runs, which may occur more than once. It has no calls without a model."""
     runs = {str(run["id"]): run for run in parts.get("run", ())}
     spans = [_span(run, runs) for run in runs.values()]
     session = session_of(name, spans, "langsmith", is_named=is_named)
@@ -115,7 +115,7 @@ def _metadata(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parent(run: dict[str, Any]) -> str | None:
-    """Return the run around a run: it is named, or the one before it in the order with dots."""
+    """Return the parent of a run: the named one, or the one before it in the dotted order."""
     named = text_of(run.get("parent_run_id"))
     order = str(run.get("dotted_order") or "").split(".")
     # such as 20261101T120000000000Z1b4e28ba-2fa1-11d2-883f-0016d3cca427
@@ -126,7 +126,7 @@ def _span(run: dict[str, Any], runs: Mapping[str, dict[str, Any]]) -> Span:
     kind = _KINDS.get(str(run.get("run_type")), "CHAIN")
     agent = text_of(_metadata(run).get("lc_agent_name"))
     around = runs.get(_parent(run) or "")
-    # what is below a run has its metadata, too
+    # runs below a run also have its metadata
     starts = agent is not None and (around is None or _metadata(around).get("lc_agent_name") != agent)
     error = text_of(run.get("error"))
     attributes = {"openinference.span.kind": "AGENT" if starts and kind == "CHAIN" else kind}
@@ -144,7 +144,7 @@ def _span(run: dict[str, Any], runs: Mapping[str, dict[str, Any]]) -> Span:
 
 
 def _filled(call: Call, run: dict[str, Any]) -> Call:
-    """Return a call with what its run says."""
+    """Return a call from its run."""
     metadata = _metadata(run)
     asked = nested_object(
         nested_object(run.get("extra"), "extra").get("invocation_params"), "extra.invocation_params"
@@ -216,7 +216,7 @@ def _message(own: dict[str, Any]) -> dict[str, Any]:
             for one in calls
             if isinstance(one, dict)
         ]
-        if isinstance(found["content"], list):  # Anthropic's calls are in the content, too
+        if isinstance(found["content"], list):  # Anthropic's calls are also in the content
             kept = [
                 one for one in found["content"] if not isinstance(one, dict) or one.get("type") != "tool_use"
             ]
@@ -254,7 +254,7 @@ def _scores(row: dict[str, Any], runs: Mapping[str, dict[str, Any]], targets: Ta
 
 
 def _averages(run: dict[str, Any], told: set[tuple[str, str]], targets: Targets) -> Iterator[Score]:
-    """Yield the averages of feedback that a run has; what of it came as feedback is left out."""
+    """Yield the feedback averages of a run, except those that were also exported as feedback."""
     run_id = str(run["id"])
     at = time_at(run.get("end_time") or run.get("start_time"), f"{run_id}.end_time")
     for name, stats in nested_object(run.get("feedback_stats"), "feedback_stats").items():

@@ -30,12 +30,12 @@ from trajkit.sources.sqlite_file import json_cell
 from trajkit.sources.wish import Wish
 
 NO_ANSWER = "a call without its answer"
-"""Episodes with a call that succeeded, and whose answer was not stored."""
+"""Episodes with a successful call whose answer was not stored."""
 REDACTED = "a text that LiteLLM redacted"
 """Episodes of a proxy that logs no messages (`turn_off_message_logging`)."""
 CUT_CHAIN = "a prompt without the part that an earlier response holds"
 """Episodes with a call of the Responses API whose `previous_response_id` names no call of the session."""
-NO_CALL = "no call of a language model, such as an embedding"
+NO_CALL = "no language model call, such as an embedding"
 
 NEEDED = ("request_id", "call_type", "startTime", "endTime")
 """Columns that every version of the table has."""
@@ -55,7 +55,7 @@ _OF_THE_PROXY = (
     "tags",
     "user",
 )
-"""Fields of a request that are no settings of the model."""
+"""Fields of a request that are not settings of the model."""
 _KEPT = ("call_type", "model_group", "model_id", "custom_llm_provider", "litellm_call_id")
 _NOT_KEPT = (
     "litellm_call_id",
@@ -65,9 +65,9 @@ _NOT_KEPT = (
     "status",
     "user_api_key",
 )
-"""Metadata that another field has, a price list, and what is private."""
+"""Metadata that another field has, a price list, and private data."""
 _STAMPED = ("headers", "spend_logs_metadata", "tags", "used_client_oauth_token")
-"""What stands in the client's own metadata and is elsewhere, or is of the proxy."""
+"""Keys of the client's metadata that are stored elsewhere, or belong to the proxy."""
 _TAGS = ("user", "end_user", "team_id", "organization_id")
 _CUT = "litellm_truncated"
 _REDACTED = "redacted-by-litellm"
@@ -76,7 +76,7 @@ _SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv")
 _OF_LIBPQ = frozenset(
     {"host", "port", "user", "password", "dbname", "sslmode", "sslrootcert", "sslcert", "sslkey", "options"}
 )
-"""Parameters of a URL that Postgres's library knows; Prisma has others, such as `connection_limit`."""
+"""URL parameters of Postgres's library; Prisma has others, such as `connection_limit`."""
 _LARGEST_HEAD = 1_000_000
 
 
@@ -94,7 +94,7 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
 
 def _gather(gathered: Gathered, row: dict[str, Any]) -> None:
     if lacking := [name for name in NEEDED if name not in row]:
-        raise BadDocument(f"no row of {TABLE}", lacking[0])
+        raise BadDocument(f"not a row of {TABLE}", lacking[0])
     gathered.add(_session_name(row), row)
 
 
@@ -113,7 +113,7 @@ def _of_database(url: str, wish: Wish) -> Iterator[Found]:
     parts = urlsplit(url)
     if parts.scheme not in ("postgres", "postgresql"):
         raise RequestError(
-            f"LiteLLM's spend logs are in Postgres, and {shown_place(url)} is none",
+            f"LiteLLM's spend logs are in Postgres; {shown_place(url)} is not",
             hint="--from litellm postgresql://USER:PASSWORD@HOST:5432/DATABASE, or a file of the rows",
         )
     query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] in _OF_LIBPQ])
@@ -156,7 +156,7 @@ def _table(connection: Any, schema: str | None) -> tuple[str, bool]:
     wanted = {name: found for name, found in columns.items() if schema in (None, name)}
     if not wanted:
         raise RequestError(
-            f"{connection.shown} has no table {TABLE} that may be read",
+            f"{connection.shown} has no readable table {TABLE}",
             hint="name the database of the LiteLLM proxy: its DATABASE_URL",
         )
     if len(wanted) > 1:
@@ -167,25 +167,25 @@ def _table(connection: Any, schema: str | None) -> tuple[str, bool]:
     if lacking := [column for column in NEEDED if column not in found]:
         raise RequestError(
             f"{TABLE} has no column {', '.join(lacking)}: it has {', '.join(sorted(found))}",
-            hint="known are the tables of LiteLLM 1.6x to 1.10x",
+            hint="trajkit reads the tables of LiteLLM 1.6x to 1.10x",
         )
     quoted = name.replace('"', '""')
     return f'"{quoted}"."{TABLE}"', "session_id" in found
 
 
 def _session_name(row: Mapping[str, Any]) -> str:
-    """The session of a row: its session id, else its own id."""
+    """Return the session of a row: its session id, else its own id."""
     return str(row.get("session_id") or row.get("request_id") or "")
 
 
 def _is_call(row: Mapping[str, Any]) -> bool:
-    """Whether a row is of a call of a language model."""
+    """Whether a row is a language model call."""
     kind = str(row.get("call_type") or "completion")
     return kind in _CALLS or kind.removeprefix("a") in _CALLS
 
 
 def _session(name: str, rows: Sequence[Mapping[str, Any]], place: str) -> Session:
-    """Return the session of its rows, in any order: values of JSON columns may be JSON or its text."""
+    """Make a session from its rows, in any order: JSON columns may have values or texts."""
     missing: set[str] = set()
     calls: list[Call] = []
     tags: dict[str, str] = {}
@@ -213,13 +213,13 @@ def _session(name: str, rows: Sequence[Mapping[str, Any]], place: str) -> Sessio
 
 
 def _is_unnamed(name: str, row: Mapping[str, Any]) -> bool:
-    """Whether LiteLLM made the session id up: it does so for a call whose client named none."""
+    """Whether LiteLLM made up the session id, as it does if the client named none."""
     request = row["proxy_server_request"]
     return not row.get("session_id") or (bool(request) and name not in json.dumps(request))
 
 
 def _call(row: Mapping[str, Any], earlier: dict[str, Call]) -> tuple[Call, set[str]]:
-    """Return the call of a row, and what it lacks; add it to the earlier ones by its ids."""
+    """Return the call of a row, and the facts that it lacks; add it to the earlier ones by its ids."""
     metadata, sent, response = row["metadata"], row["proxy_server_request"], row["response"]
     request: Any = {key: value for key, value in sent.items() if key not in _OF_THE_PROXY} or None
     if request is None:
@@ -261,7 +261,7 @@ def _call(row: Mapping[str, Any], earlier: dict[str, Call]) -> tuple[Call, set[s
 
 
 def _continued(prompt: tuple[Message, ...], before: Call | None) -> tuple[tuple[Message, ...], bool]:
-    """Return a prompt of the Responses API with what it continues, and whether that is known.
+    """Return a Responses API prompt after the conversation that it continues, and whether that is known.
 
     Instructions are those of the new request: the API does not keep earlier ones.
     """
@@ -322,7 +322,7 @@ def _parsed(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with JSON as values, aware times and numbers.
 
     Raises:
-        BadDocument: A value is none.
+        BadDocument: A value is invalid.
     """
     found = dict(row)
     found["request_id"] = text_at(row.get("request_id"), "request_id")
@@ -345,14 +345,14 @@ def _parsed(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cost(value: Any, *, is_hit: bool) -> float | None:
-    """Return the price of a call; LiteLLM writes 0 where it does not know one."""
+    """Return the price of a call; LiteLLM writes 0 if it is unknown."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if value > 0 or is_hit else None
 
 
 def _count(value: Any) -> int | None:
-    """Return a number of tokens; LiteLLM writes 0 where it does not know one."""
+    """Return a number of tokens; LiteLLM writes 0 if it is unknown."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 

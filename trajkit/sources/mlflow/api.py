@@ -17,7 +17,7 @@ from trajkit.sources.web import Web, basic, bearer, told
 _TRACES = "/api/3.0/mlflow/traces"
 _PAGE, _BATCH = 500, 20
 _LONGEST = timedelta(days=1)
-"""A trace that takes longer is not found where it starts before `--since` and ends after it."""
+"""Longer traces that start before `--since` and end after it are not found."""
 _USER, _PASSWORD, _TOKEN = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"
 
 
@@ -50,7 +50,7 @@ def groups_of(place: str, experiment: str | None, since: datetime | None) -> Ite
             rows = parts[""]
             session, own = rows[0]["session"], rows[0]["experiment"]
             ids = [row["id"] for row in rows]
-            if since is not None and session:  # with what was before
+            if since is not None and session:  # with the earlier part
                 ids = [
                     told(info, "trace_id") for info in _search(web, {own: ""}, [_is_session(session)])
                 ] or ids
@@ -59,7 +59,7 @@ def groups_of(place: str, experiment: str | None, since: datetime | None) -> Ite
 
 
 def _headers() -> Mapping[str, str]:
-    """What MLflow's client sends: a token, or a user and a password."""
+    """Return the credentials as MLflow's client sends them: a token, or user and password."""
     user, password = secret_from_environment(_USER), secret_from_environment(_PASSWORD)
     if user is not None and password is not None:
         return {"Authorization": basic(user.get_secret_value(), password.get_secret_value())}
@@ -67,7 +67,7 @@ def _headers() -> Mapping[str, str]:
 
 
 def _experiments(web: Web, name: str | None) -> dict[str, str]:
-    """The names of experiments by id."""
+    """Return the names of experiments by id."""
     found = {
         told(one, "experiment_id"): told(one, "name")
         for one in _paged(web, "/api/2.0/mlflow/experiments/search", {"max_results": _PAGE}, "experiments")
@@ -109,7 +109,7 @@ def _traces(web: Web, ids: Sequence[str]) -> Iterator[Trace]:
         traces = [_trace(one) for one in objects_at(answer.get("traces"), "traces")]
         by_id = {trace.trace_id: trace for trace in traces}
         for trace_id in ids[at : at + _BATCH]:
-            if trace_id in by_id:  # else it was deleted in between
+            if trace_id in by_id:  # else it was deleted meanwhile
                 yield by_id[trace_id]
 
 

@@ -2,8 +2,8 @@
 
 `?experiment=NAME` after a URL reads one experiment; without it all are read.
 
-A trace has spans and assessments. MLflow logs what a model was asked and answered as the inputs and outputs
-of a span, in the form of the API that was called.
+A trace has spans and assessments. MLflow logs the request and the answer of a model as the inputs and
+outputs of a span, in the form of the called API.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from trajkit.sources.spans.span import Span, SpanEvent, count_of, number_of, par
 from trajkit.sources.sqlite_file import has_tables, options_of, path_of
 from trajkit.sources.wish import Wish
 
-SPANS_ELSEWHERE = "a trace whose spans are in files, and not in the tracking store"
+SPANS_ELSEWHERE = "a trace whose spans are in files, not in the tracking store"
 """Sessions with such a trace: older versions of MLflow, and archived traces."""
 
 USER = "mlflow.trace.user"
 SCORER = "mlflow.trace.sourceScorer"
-"""Tag of a trace that a judge made, and not the agent."""
+"""Tag of a trace of a judge, not of the agent."""
 _KINDS = {"LLM": "LLM", "CHAT_MODEL": "LLM", "AGENT": "AGENT", "TOOL": "TOOL"}
 _INPUTS, _OUTPUTS = "mlflow.spanInputs", "mlflow.spanOutputs"
 _USAGE, _MESSAGES, _TOOLS = "mlflow.chat.tokenUsage", "mlflow.chat.messages", "mlflow.chat.tools"
@@ -64,9 +64,9 @@ _DERIVED = frozenset(
         *("mlflow.trace.infoFinalized", "mlflow.trace_schema.version"),
     }
 )
-"""Metadata of a trace that says nothing that its spans do not say."""
-_OF_A_JUDGE = "traces of a judge, and not of the agent"
-_IN_FILES = "its spans are in files, and not in the tracking store"
+"""Metadata of a trace that repeats its spans."""
+_OF_A_JUDGE = "traces of a judge, not of the agent"
+_IN_FILES = "its spans are in files, not in the tracking store"
 
 
 def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
@@ -100,7 +100,7 @@ def _found(group: tables.Group) -> Found:
 
 
 def _session(name: str, traces: Sequence[Trace], *, experiment: str, is_named: bool) -> Session:
-    """Return the session of its traces; those that a judge made are left out."""
+    """Make a session from its traces; those of a judge are left out."""
     own = [trace for trace in traces if SCORER not in trace.tags]
     spans: list[Span] = []
     logged: dict[str, Mapping[str, Any]] = {}
@@ -145,7 +145,7 @@ def _session(name: str, traces: Sequence[Trace], *, experiment: str, is_named: b
 
 
 def _filled(call: Call, logged: Mapping[str, Any]) -> Call:
-    """Return a call with what MLflow's own attributes say and no other attribute says."""
+    """Return a call with the facts that only MLflow's own attributes have."""
     request, response = logged.get(_INPUTS), logged.get(_OUTPUTS)
     told = exchange_of(request, response) if call.prompt is None or call.answer is None else Exchange()
     if call.prompt is None and told.prompt is None and isinstance(logged.get(_MESSAGES), list):
@@ -178,7 +178,7 @@ def _filled(call: Call, logged: Mapping[str, Any]) -> Call:
 
 
 def _of_chat_messages(told: Exchange, sent: list[Any]) -> Exchange:
-    """What `mlflow.chat.messages` says: before 3.2 it had the prompt, and the answer as its last message."""
+    """Read `mlflow.chat.messages`: before 3.2 it had the prompt, and the answer as its last message."""
     messages: tuple[Message, ...] = tuple(conversation_of(sent, _MESSAGES))
     if messages and messages[-1].role == Role.ASSISTANT:
         return replace(told, prompt=messages[:-1], answer=told.answer or messages[-1], extra={})
@@ -264,7 +264,7 @@ def _scores(one: Mapping[str, Any], call_ids: set[str]) -> Iterator[Score]:
             isinstance(part, bool | int | float) for part in parts.values()
         ):
             values = {f"{name}.{part}": each for part, each in parts.items() if isinstance(each, int | float)}
-        case value:  # what is expected is no measurement
+        case value:  # an expectation is not a measurement
             values[name] = json.dumps(value, ensure_ascii=False)
     if one["rationale"]:
         values[""] = str(one["rationale"])

@@ -15,7 +15,7 @@ from trajkit.sources.sqlite_file import check_columns, columns_of, database, jso
 SESSION = "mlflow.trace.session"
 """Metadata with the id of the session."""
 TABLES = ("trace_info", "trace_request_metadata", "trace_tags", "spans", "assessments", "experiments")
-"""The tables that are read; MLflow has all of them since 3.3."""
+"""The tables to read; MLflow has had all of them since 3.3."""
 _NEEDED = {
     "trace_info": {"request_id", "experiment_id", "timestamp_ms", "execution_time_ms"},
     "trace_request_metadata": {"request_id", "key", "value"},
@@ -29,7 +29,7 @@ _NEEDED = {
 
 
 class Trace(NamedTuple):
-    """A trace, as the tables and the API both give it."""
+    """A trace, from the tables or the API."""
 
     trace_id: str
     metadata: Mapping[str, str]
@@ -40,7 +40,7 @@ class Trace(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The traces of a session, or the only trace that is in none."""
+    """The traces of a session, or one trace without a session."""
 
     name: str
     """The session id, or the id of the trace."""
@@ -49,11 +49,11 @@ class Group(NamedTuple):
     experiment: str
     """Name of the experiment."""
     is_in_others: bool
-    """Whether other experiments have a session of this id."""
+    """Whether other experiments have a session with this id."""
     ended_at: datetime | None
-    """When the last trace ended at the latest; None when one of them has not."""
+    """The latest possible end of the last trace; None if one has not ended."""
     traces: Iterator[Trace]
-    """Read as they are taken; what is wrong with one is a `BadDocument`."""
+    """Read lazily; an invalid one is a `BadDocument`."""
 
 
 def groups_of(place: str, experiment: str | None) -> Iterator[Group]:
@@ -65,15 +65,15 @@ def groups_of(place: str, experiment: str | None) -> Iterator[Group]:
 
     Raises:
         RequestError: There is no such experiment.
-        DataError: The file is no tracking store of a version that is known, or is damaged.
+        DataError: The file is not a tracking store of a supported version, or is damaged.
     """
     with database(place) as connection:
         columns = columns_of(connection)
         check_columns(
             columns,
             _NEEDED,
-            other="no tracking store of MLflow, or one of a version before 3.3",
-            hint="upgrade a copy of it with `mlflow db upgrade`; known are versions 3.3 to 3.18",
+            other="not a tracking store of MLflow, or one before 3.3",
+            hint="upgrade a copy of it with `mlflow db upgrade`; trajkit reads versions 3.3 to 3.18",
         )
         names = dict(
             connection.execute(
@@ -123,7 +123,7 @@ def groups_of(place: str, experiment: str | None) -> Iterator[Group]:
 
 
 def _ended(row: sqlite3.Row) -> datetime | None:
-    """When the last trace of a group ended at the latest: MLflow cuts times off to milliseconds."""
+    """Return the latest possible end of a group's last trace: MLflow truncates times to milliseconds."""
     return None if row["is_running"] or not isinstance(row["last_ms"], int) else _time(row["last_ms"] + 2)
 
 

@@ -1,1 +1,1 @@
-"""Traces of the OpenAI Agents SDK, as lines of the items that its trace processors export."""
+"""Traces of the OpenAI Agents SDK, as JSON lines from its trace processors."""

@@ -1,4 +1,4 @@
-"""Read traces of the OpenAI Agents SDK from JSON lines: its calls of a model, and its agents as runs."""
+"""Read traces of the OpenAI Agents SDK from JSON lines: model calls, and agents as runs."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def read(place: str, _wish: Wish) -> Iterator[Found | Unread]:
         yield from take_rows(Path(place), partial(_gather, gathered), LINES)
         for name, parts in gathered.groups():
             make = partial(_session, name, parts.get("trace", []), parts.get("trace.span", []))
-            yield found_by(make, name, empty="a trace without a call of a model")
+            yield found_by(make, name, empty="a trace without a model call")
 
 
 def _items(row: dict[str, Any]) -> Sequence[dict[str, Any]]:
-    """The items of a line: one, or a batch as it is sent to OpenAI."""
+    """Return the items of a line: one, or a batch as it is sent to OpenAI."""
     return objects_at(row["data"], "data") if "object" not in row and "data" in row else [row]
 
 
@@ -53,7 +53,7 @@ def _gather(gathered: Gathered, row: dict[str, Any]) -> None:
         name = "id" if kind == "trace" else "trace_id"
         trace = item.get(name)
         if not isinstance(trace, str) or not trace:
-            raise BadDocument("no id of a trace", name, shown(trace))
+            raise BadDocument("not the id of a trace", name, shown(trace))
         if kind == "trace" and isinstance(group := item.get("group_id"), str) and group:
             gathered.move(trace, group)
         gathered.add(trace, item, part=kind)
@@ -105,9 +105,9 @@ def _session(name: str, traces: Sequence[JsonObject], spans: Sequence[JsonObject
 def _runs(
     spans: Sequence[JsonObject], by_id: Mapping[str, JsonObject], parents: dict[str, str]
 ) -> dict[str, _Run]:
-    """The run of each agent span by its id; `parents` gets which run started which."""
+    """Return the run of each agent span, by its id; add to `parents` which run started which."""
     runs: dict[str, _Run] = {}
-    latest: dict[str, _Run] = {}  # by trace the agent that may hand over
+    latest: dict[str, _Run] = {}  # the agent that may hand over, by trace
     for span in spans:
         data = span.get("span_data")
         if not isinstance(data, dict) or data.get("type") != "agent":
@@ -127,7 +127,7 @@ def _runs(
 
 
 def _agent_above(span: JsonObject, by_id: Mapping[str, JsonObject]) -> str | None:
-    """The id of the nearest span of an agent around a span."""
+    """Return the id of the nearest agent span around a span."""
     seen: set[str] = set()
     above = span.get("parent_id")
     while isinstance(above, str) and above in by_id and above not in seen:
@@ -140,7 +140,7 @@ def _agent_above(span: JsonObject, by_id: Mapping[str, JsonObject]) -> str | Non
 
 
 def _tells_more(span: JsonObject, data: JsonObject) -> bool:
-    """Whether a span has something that no call has."""
+    """Whether a span has data that no call has."""
     match data.get("type"):
         case "function":
             return bool(span.get("error") or data.get("mcp_data"))
@@ -198,7 +198,7 @@ def _generated(data: JsonObject, _: JsonObject, where: str) -> tuple[list[Messag
 
 
 def _bare(messages: Any) -> Any:
-    """Messages without the fields that a client writes as null; of a text, the message of the user."""
+    """Return messages without null fields; a text becomes a user message."""
     return [{"role": "user", "content": messages}] if isinstance(messages, str) else without_nulls(messages)
 
 
@@ -216,7 +216,7 @@ def _responded(
 
 
 def _function(tool: Any) -> Any:
-    """A tool of the Responses API in the spelling of chat."""
+    """Return a tool of the Responses API in the form of the chat API."""
     if not isinstance(tool, dict) or tool.get("type") != "function" or "function" in tool:
         return tool
     function = {name: item for name, item in tool.items() if name != "type" and item is not None}

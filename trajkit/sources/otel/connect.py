@@ -28,13 +28,13 @@ from trajkit.sources.spans.session import by_session, session_of
 from trajkit.sources.spans.span import Span, SpanEvent
 from trajkit.sources.wish import Wish
 
-NOT_WHOLE = "a last line that is not whole: it was being written"
+NOT_WHOLE = "an incomplete last line: it was being written"
 """Why the end of a file is left out; a collector may still write it."""
 _JSON = (".json", ".jsonl", ".ndjson")
 _PROTOBUF = (".pb", ".bin", ".binpb", ".proto")
 _BEGINNING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[?\s*\{\s*"(?:resourceSpans|resourceLogs)"\s*:')
 _MOST_LOOKED_AT = 20
-NO_CALLS = "no call of a model"
+NO_CALLS = "no model call"
 """Why a trace or session is left out."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -68,7 +68,7 @@ def _of_file(path: Path, place: str, within: Path | None) -> Iterator[Row | Foun
 def _of_json(
     path: Path, place: str, within: Path | None, *, may_be_one: bool
 ) -> Iterator[Row | Found | Unread]:
-    """The requests in the lines of a file, or in the one value of a file that is written over many lines."""
+    """Yield the requests in the lines of a file, or in its one value over many lines."""
     with opened(path, within) as file:
         for line in lines_of(file):
             try:
@@ -91,7 +91,7 @@ def _of_request(value: Any, place: str) -> Iterator[Row | Found]:
             yield from _of_request(one, place)
         return
     if not is_request(value):
-        yield Found(place, problem=BadDocument("no request of OTLP: it has no resourceSpans").problem)
+        yield Found(place, problem=BadDocument("not an OTLP request: it has no resourceSpans").problem)
         return
     if METRICS in value:
         yield Found(place, aside="metrics of programs")
@@ -103,7 +103,7 @@ def _of_request(value: Any, place: str) -> Iterator[Row | Found]:
 
 
 def _found_in(rows: Iterable[Row | Found | Unread]) -> Iterator[Found | Unread]:
-    """Yield the sessions of spans; first what is among the rows and is none."""
+    """Yield the sessions of spans, after rows that are not spans."""
     with Gathered() as traces, Gathered() as sessions:
         for row in rows:
             if isinstance(row, Row):
@@ -136,14 +136,14 @@ def _session(name: str, values: list[Any], *, is_named: bool) -> Session:
 
 
 def _with_events(parts: dict[str, list[Any]]) -> dict[str, Any]:
-    """The spans of a trace by id, with the events that came by themselves; what came twice is there once."""
+    """Return the spans of a trace by id, with their separate events; duplicates are removed."""
     values: dict[str, Any] = {one["span"]: one for one in parts.get("span", ())}
     for number, one in enumerate(parts.get("event", ())):
         event = [one["name"], one["at"], one["attributes"]]
         if one["span"] in values:
             if event not in values[one["span"]]["events"]:
                 values[one["span"]]["events"].append(event)
-        else:  # of a span that is not there
+        else:  # its span is missing
             name = f"event-{number}"
             values[name] = {**one, "span": name, "parent": one["span"], "begin": one["at"], "events": [event]}
     return values
@@ -174,7 +174,7 @@ def _at(ns: int | None) -> datetime | None:
 
 
 def _recognises(place: str) -> bool:
-    """Whether a file, or one of the first files of a folder, begins as OTLP does; or a URL names `otel`."""
+    """Whether a file, or one of the first files of a folder, begins like OTLP; or a URL names `otel`."""
     if "://" in place:
         parts = urlsplit(place)
         return parts.scheme == "clickhouse" and parts.path.strip("/") == "otel"

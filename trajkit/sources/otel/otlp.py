@@ -41,12 +41,12 @@ class Row(NamedTuple):
 
 
 def rows_of(request: Any) -> Iterator[Row | BadDocument]:
-    """Yield the spans of a request, and its events about models; what is wrong with one is in its place.
+    """Yield the spans of a request, and its events about models; a problem replaces an invalid one.
 
-    What is wrong is taken out of the request.
+    Invalid items are removed from the request.
 
     Raises:
-        BadDocument: It is no request.
+        BadDocument: It is not a request.
     """
     value = object_at(request, "")
     for kind, scopes, name, read in (
@@ -76,7 +76,7 @@ def rows_of(request: Any) -> Iterator[Row | BadDocument]:
 
 
 def is_request(value: Any) -> bool:
-    """Whether a JSON value is a request of OTLP."""
+    """Whether a JSON value is an OTLP request."""
     return isinstance(value, dict) and bool(value.keys() & {TRACES, LOGS, METRICS})
 
 
@@ -88,7 +88,7 @@ def json_of_protobuf(data: bytes, kind: str) -> JsonObject:
         kind: `TRACES` or `LOGS`.
 
     Raises:
-        BadDocument: It is no such request.
+        BadDocument: It is not such a request.
         MissingExtra: opentelemetry-proto is not installed.
     """
     module, name = _SERVICES[kind]
@@ -117,13 +117,13 @@ def requests_of_protobuf(data: bytes) -> Iterator[JsonObject]:
         n_bytes = int.from_bytes(data[at : at + 4], "big")
         places.append((at + 4, at + 4 + n_bytes))
         at += 4 + n_bytes
-    # one request where the lengths do not lead to the end
+    # one request if the lengths do not reach the end
     for begin, end in places if places and at == len(data) else [(0, len(data))]:
         yield json_of_protobuf(data[begin:end], TRACES)
 
 
 def _spell_ids(value: Any) -> None:
-    """Write ids as OTLP/JSON has them, in hexadecimal: protobuf's own JSON has base64."""
+    """Convert ids to hexadecimal, as in OTLP/JSON: protobuf's own JSON has base64."""
     match value:
         case list():
             for item in value:
@@ -171,7 +171,7 @@ def _span(item: JsonObject, resource: JsonObject, where: str) -> Row:
 
 
 def _event(item: JsonObject, resource: JsonObject, where: str) -> Row | None:
-    """An event about a model; None for another record of a log."""
+    """Return an event about a model; None for another log record."""
     attributes = attributes_of(item.get("attributes"), f"{where}.attributes")
     name = item.get("eventName") or attributes.get("event.name")
     if not isinstance(name, str) or not name.startswith(_OF_GEN_AI):
@@ -192,23 +192,23 @@ def _event(item: JsonObject, resource: JsonObject, where: str) -> Row | None:
 
 
 def with_body(attributes: JsonObject, body: Any) -> JsonObject:
-    """The attributes of an event and the fields of its body."""
+    """Return the attributes of an event and the fields of its body."""
     if isinstance(body, dict):
         return {**attributes, **body}
     return attributes if body in (None, "") else {"content": body, **attributes}
 
 
 def attributes_of(values: Any, where: str) -> JsonObject:
-    """Return the attributes that a list of OTLP has.
+    """Return the attributes in an OTLP list.
 
     Raises:
-        BadDocument: It is none, or a value is not of its type.
+        BadDocument: It is not a list of attributes, or a value does not have its type.
     """
     return {str(one.get("key")): _value(one.get("value"), where) for one in objects_at(values, where)}
 
 
 def _value(value: Any, where: str) -> Any:
-    """A value of OTLP as one of JSON."""
+    """Return an OTLP value as a JSON value."""
     if value is None:
         return None
     for kind, inner in object_at(value, where).items():
@@ -244,12 +244,12 @@ def _whole(value: Any, where: str) -> int:
 
 
 def _time(value: Any, where: str) -> int | None:
-    """Nanoseconds since 1970; None for 0, which stands for an unknown time."""
+    """Return nanoseconds since 1970; None for 0, which means an unknown time."""
     return None if value is None else _whole(value, where) or None
 
 
 def _id(value: Any, where: str) -> str:
-    """An id in hexadecimal; some programs write it as base64."""
+    """Return an id in hexadecimal; some programs write it as base64."""
     text = value if isinstance(value, str) else ""
     try:
         if text and len(text) % 2 == 0:

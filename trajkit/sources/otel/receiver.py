@@ -1,7 +1,7 @@
-"""Take in traces over the network as a collector does: OTLP over HTTP, on this machine alone.
+"""Receive traces over the network like a collector: OTLP over HTTP, only from this machine.
 
-https://opentelemetry.io/docs/specs/otlp/#otlphttp. A request is answered when it is on the disk as one line
-of OTLP/JSON: whatever ends the process, no more is lost than requests that were not answered.
+https://opentelemetry.io/docs/specs/otlp/#otlphttp. A request is answered when it is on disk as one line
+of OTLP/JSON: if the process ends, only unanswered requests are lost.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ FILE = "traces.jsonl"
 _KINDS = {"/v1/traces": TRACES, "/v1/logs": LOGS}
 _JSON, _PROTOBUF = "application/json", "application/x-protobuf"
 _MOST_BYTES = MOST_BYTES // 2
-"""Of a request; its line may be longer."""
+"""Maximum size of a request; its line may be longer."""
 
 
 class Refused(BadBody):
-    """Why a request is not taken."""
+    """The reason for refusing a request."""
 
 
 class Receiver(Running):
-    """What takes in traces until it is closed. Also a context manager. Created by `receive`."""
+    """Receives traces until it is closed. Also a context manager. Created by `receive`."""
 
     def __init__(
         self, folder: Path, server: _Server, opened: contextlib.ExitStack, idle_s: float | None
@@ -64,16 +64,16 @@ class Receiver(Running):
 
     @property
     def n_spans(self) -> int:
-        """Number of spans that were taken in."""
+        """Number of received spans."""
         return self._server.intake.n_spans
 
     @property
     def n_sessions(self) -> int:
-        """Number of sessions that they are of; a trace that names none is one."""
+        """Number of their sessions; a trace without a session counts as one."""
         return self._server.intake.n_sessions
 
     def wait(self) -> None:
-        """Take in until SIGTERM or Ctrl-C, until nothing comes, or until another thread calls `close`."""
+        """Receive until SIGTERM or Ctrl-C, until requests stop, or until another thread calls `close`."""
         talk("waiting for traces; Ctrl-C ends it")
         intake = self._server.intake
         with Meter() as meter, told_to_end(self._is_closed.set):
@@ -84,7 +84,7 @@ class Receiver(Running):
         self.close()
         talk(f"received {self._counts()}")
         if intake.n_spans:
-            talk(f"make a store of them: trajkit import {self.folder} --from otel")
+            talk(f"make a store from them: trajkit import {self.folder} --from otel")
 
     def close(self) -> None:
         """Answer the current requests, and end. A second call does nothing."""
@@ -107,10 +107,10 @@ class Receiver(Running):
 
 
 def receive(folder: Path, *, port: int = PORT, idle_s: float | None = None) -> Receiver:
-    """Take in traces while this process runs.
+    """Receive traces while this process runs.
 
     Args:
-        folder: Where they are kept; further ones are added to those that are there.
+        folder: Folder for the traces; new ones are added to existing ones.
         port: Port on loopback; 0 chooses a free one.
         idle_s: Seconds without a request after which `wait` ends; None for no end.
 
@@ -127,7 +127,7 @@ def receive(folder: Path, *, port: int = PORT, idle_s: float | None = None) -> R
 
 
 class _Intake:
-    """The file of what was taken in, and how much that was."""
+    """The file of received requests, and their counts."""
 
     def __init__(self, folder: Path) -> None:
         self._lock = threading.Lock()
@@ -139,7 +139,7 @@ class _Intake:
             folder.mkdir(parents=True, exist_ok=True)
             holder = self._opened.enter_context(locked(folder / ".lock"))
             if holder is not None:
-                raise StoreError(f"{holder} writes to {folder} already", hint="choose another -o")
+                raise StoreError(f"{holder} already writes to {folder}", hint="choose another -o")
             self._file = self._opened.enter_context((folder / FILE).open("a+b", buffering=0))
             self._size = _whole_lines(self._file)
             self._file.truncate(self._size)
@@ -163,7 +163,7 @@ class _Intake:
             return len({session or f"trace {trace}" for trace, session in found})
 
     def add(self, request: JsonObject, rows: list[Row]) -> None:
-        """Write a request as a line, which is on the disk afterwards.
+        """Write a request as a line, and sync it to disk.
 
         Raises:
             OSError: It cannot be written; the file is as before.
@@ -191,7 +191,7 @@ class _Intake:
 
 
 def _whole_lines(file: Any) -> int:
-    """How many bytes of a file are whole lines: a process may have been killed while it wrote one."""
+    """Return the bytes of whole lines in a file: a process may have been killed while writing."""
     at: int = file.seek(0, os.SEEK_END)
     while at > 0:
         begin = max(0, at - (1 << 16))
@@ -234,11 +234,11 @@ class _Handler(LoopbackHandler):
     def _taken(self, media_type: str) -> _Answer:
         kind = _KINDS.get(self.path.partition("?")[0])
         if kind is None:
-            raise Refused(f"only {' and '.join(_KINDS)} are taken in", HTTPStatus.NOT_FOUND)
-        if "Origin" in self.headers:  # a page of the web must not write here
+            raise Refused(f"only {' and '.join(_KINDS)} are accepted", HTTPStatus.NOT_FOUND)
+        if "Origin" in self.headers:  # a web page must not write here
             raise Refused("pages in a browser cannot send traces to this address", HTTPStatus.FORBIDDEN)
         if media_type not in (_JSON, _PROTOBUF):
-            raise Refused(f"{_PROTOBUF} and {_JSON} are taken in", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+            raise Refused(f"{_PROTOBUF} and {_JSON} are accepted", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         data = _unpacked(
             self.read_body(_MOST_BYTES), self.headers.get("Content-Encoding", "identity").strip().lower()
         )
@@ -263,7 +263,7 @@ def _unpacked(data: bytes, encoding: str) -> bytes:
     if encoding in ("", "identity"):
         return data
     if encoding != "gzip":
-        why = f"Content-Encoding {quote(encoding)}: gzip is taken in"
+        why = f"Content-Encoding {quote(encoding)}: only gzip is accepted"
         raise Refused(why, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
     unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:

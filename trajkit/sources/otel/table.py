@@ -65,11 +65,11 @@ def rows_of_table(url: str, *, since: datetime | None = None) -> Iterator[Row]:
     """Yield the spans of the sessions that call a model, then the events about models in the log.
 
     Args:
-        url: `clickhouse://user:password@host:8123/database`; after `?table=` another name of the table.
+        url: `clickhouse://user:password@host:8123/database`; `?table=` gives another table name.
         since: Only traces of sessions that end at this time or later.
 
     Raises:
-        RequestError: The URL is none, or there is no such table.
+        RequestError: The URL is invalid, or there is no such table.
         ServiceError: The server cannot be reached, or refuses.
     """
     address = parse_url(url)
@@ -105,7 +105,7 @@ def rows_of_table(url: str, *, since: datetime | None = None) -> Iterator[Row]:
 
 
 def _chosen(table: str, *, is_json: bool) -> str:
-    """The query of the traces of the sessions that call a model and end late enough.
+    """Return the query for the traces of sessions that call a model and end late enough.
 
     A trace may have several sessions, and one of a session may have no call: a score that came later.
     """
@@ -135,7 +135,7 @@ def _attribute(name: str, column: str = "SpanAttributes", *, is_json: bool) -> s
 
 
 def _check(connection: Connection, table: str) -> bool:
-    """Whether attributes are of the type JSON.
+    """Whether attributes have the type JSON.
 
     Raises:
         RequestError: There is no such table.
@@ -143,7 +143,7 @@ def _check(connection: Connection, table: str) -> bool:
     if not connection.has(table):
         raise RequestError(
             f"there is no table {table} in {connection.shown}",
-            hint="the collector's clickhouse exporter writes it; ?table=NAME after the URL says another name",
+            hint="the collector's clickhouse exporter writes it; ?table=NAME after the URL names another",
         )
     if missing := [name for name in _COLUMNS if not connection.has(table, name)]:
         raise RequestError(

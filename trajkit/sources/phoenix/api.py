@@ -19,7 +19,7 @@ _PAGE, _BATCH = 1000, 50
 
 
 def groups_of(place: str, project: str | None) -> Iterator[Group]:
-    """Yield the groups of a server, project by project: its sessions, then the traces that are in none.
+    """Yield the groups of a server, project by project: its sessions, then the traces without a session.
 
     Args:
         place: Address of the server.
@@ -66,7 +66,7 @@ def _of_project(web: Web, project: str, path: str) -> Iterator[Group]:
 def _spans(
     web: Web, path: str, trace_ids: Sequence[str], trace_of: dict[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """The spans of traces; by its id the trace of each is added to `trace_of`."""
+    """Yield the spans of traces, and add the trace of each span to `trace_of`."""
     for ids in _batches(trace_ids):
         for one in _paged(web, f"{path}/spans", {"trace_id": ids}):
             context = object_at(one.get("context"), "context")
@@ -87,7 +87,7 @@ def _annotations(
 
 
 def _named(web: Web, path: str, query: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Annotations with the names that the tables have."""
+    """Yield annotations with the names of the tables."""
     for one in _paged(web, path, query):
         result = object_at(one.get("result") or {}, "annotation.result")
         yield {**one, **result, "id": _number_of_id(one.get("id"))}
@@ -113,7 +113,7 @@ def _paged(web: Web, path: str, query: Mapping[str, Any]) -> Iterator[dict[str, 
         rows = answer.get("data")
         if not isinstance(rows, list) or not all(isinstance(one, dict) for one in rows):
             raise ServiceError(
-                f"Phoenix answered {path} without a list", hint="known is the API of Phoenix 20"
+                f"Phoenix answered {path} without a list", hint="trajkit reads the API of Phoenix 20"
             )
         yield from rows
         before, cursor = cursor, answer.get("next_cursor")

@@ -23,7 +23,7 @@ from trajkit.sources.sqlite_file import has_tables, options_of, path_of
 from trajkit.sources.wish import Wish
 
 DOCUMENT_SCORES = "scores of retrieved documents, which are left out"
-"""Sessions with annotations of documents, which are neither of a call nor of the session."""
+"""Sessions with annotations of documents, which belong neither to a call nor to the session."""
 
 
 def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
@@ -129,7 +129,7 @@ SOURCE = Source(
         "thoughts": kept("where the instrumentation logs them"),
         "cost": kept("from the database, where Phoenix knows the model's price"),
         "finish reason": kept("since `llm.finish_reason`"),
-        "metrics": kept("annotations with a score, but those of documents"),
+        "metrics": kept("annotations with a score, except on documents"),
         "comments": kept("labels without a score, explanations and notes"),
         **lost("task and seed", "token ids"),
     },

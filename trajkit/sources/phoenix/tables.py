@@ -23,11 +23,11 @@ _NEEDED = {
     "trace_annotations": {"trace_rowid", "name", "label", "score", "explanation", "metadata"},
 }
 _SESSION_SCORES = "project_session_annotations"
-"""A table that Phoenix has since version 12."""
+"""A table that Phoenix has had since version 12."""
 
 
 class Group(NamedTuple):
-    """The traces of a session, or the only trace that is in none."""
+    """The traces of a session, or one trace without a session."""
 
     name: str
     """The session id, or the id of the trace."""
@@ -35,16 +35,16 @@ class Group(NamedTuple):
     project: str
     """Name of its project."""
     ended_at: datetime | None
-    """When its last trace ended; None where that is not known."""
+    """When its last trace ended; None if unknown."""
     spans: Iterator[Mapping[str, Any]]
-    """Read as they are taken; what is wrong with one is a `BadDocument`."""
+    """Read lazily; an invalid one is a `BadDocument`."""
     annotations: Iterator[Mapping[str, Any]]
     """Those of the session, its traces and its spans; read after the spans."""
     has_document_scores: bool = False
 
 
 def latest(times: Iterable[Any]) -> datetime | None:
-    """Return the latest of some times; None where one is not valid."""
+    """Return the latest of some times; None if one is invalid."""
     try:
         return max(known_time_at(one, "") for one in times)
     except BadDocument:
@@ -60,15 +60,15 @@ def groups_of(place: str, project: str | None) -> Iterator[Group]:
 
     Raises:
         RequestError: There is no such project.
-        DataError: The file is no database of a version that is known, or is damaged.
+        DataError: The file is not a database of a supported version, or is damaged.
     """
     with database(place) as connection:
         columns = columns_of(connection)
         check_columns(
             columns,
             _NEEDED,
-            other="no database of Phoenix, or one of a version before 8",
-            hint="known is the database of Phoenix 20",
+            other="not a database of Phoenix, or one before version 8",
+            hint="trajkit reads the database of Phoenix 20",
         )
         names = sorted(name for (name,) in connection.execute("SELECT name FROM projects"))
         if project is not None and project not in names:

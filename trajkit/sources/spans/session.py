@@ -1,8 +1,8 @@
-"""Make a session of the spans of traces: which calls of a model there are, and which agent made each.
+"""Make a session from the spans of traces: find the model calls, and the agent that made each.
 
 OpenTelemetry, OpenInference and the systems that are built on them log spans: a tree for each trace, of
-agents, calls of models and calls of tools. A source turns its rows into `Span`s; this module makes a
-`Session` of those of one session.
+agents, model calls and tool calls. A source turns its rows into `Span`s; this module makes a
+`Session` from those of one session.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trajkit.sources.spans.span import EVALUATION, Span, count_of, listed, numbe
 from trajkit.sources.spans.spellings import SPELLINGS, Cut, loose
 
 CUT_ATTRIBUTES = "a span with more attributes than its SDK keeps (OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)"
-"""Episodes with a call of which attributes were dropped: an SDK keeps 128 of a span."""
+"""Episodes with a call that lost attributes: an SDK keeps 128 per span."""
 
 SESSION_KEYS = (
     "gen_ai.conversation.id",
@@ -68,7 +68,7 @@ _OF_MODELS = ("gen_ai.system", "gen_ai.provider.name", "gen_ai.request.model", "
 
 
 def kind_of(span: Span) -> Kind:
-    """What a span is, as its attributes say."""
+    """Return the kind of a span from its attributes."""
     said = span.first("openinference.span.kind")
     if said is not None:
         return _KINDS.get(str(said).lower(), Kind.OTHER)
@@ -84,8 +84,8 @@ def kind_of(span: Span) -> Kind:
 def by_session(spans: Sequence[Span]) -> dict[str | None, list[Span]]:
     """Return the spans of one trace by session; None for a trace that names none.
 
-    A span is of the session that it names, else of that of the nearest span above it, else of the first
-    that is named in the trace.
+    A span belongs to the session that it names, else to that of the nearest span above it, else to the first
+    that the trace names.
     """
     ordered = sorted(spans, key=_start)
     tree = _Tree(spans)
@@ -99,7 +99,7 @@ def by_session(spans: Sequence[Span]) -> dict[str | None, list[Span]]:
 
 
 def session_of(session_id: str, spans: Sequence[Span], source: str, *, is_named: bool = True) -> Session:
-    """Return the session of its spans, of one or more traces, in any order. It has no calls without a model.
+    """Make a session from its spans, of one or more traces, in any order. It has no calls without a model.
 
     Args:
         session_id: Becomes the id of the episode.
@@ -108,7 +108,7 @@ def session_of(session_id: str, spans: Sequence[Span], source: str, *, is_named:
         is_named: Whether the spans name the session; else its id is that of its only trace.
 
     Raises:
-        BadDocument: What a call says is not valid.
+        BadDocument: A call is not valid.
     """
     spans = sorted({(span.trace_id, span.span_id): span for span in spans}.values(), key=_start)
     missing: set[str] = set() if is_named else {NO_SESSION}
@@ -132,7 +132,7 @@ def session_of(session_id: str, spans: Sequence[Span], source: str, *, is_named:
             missing |= {CUT_ATTRIBUTES} if span.n_dropped else set()
             agent, run = runs.get(span.span_id, (None, None))
             read[span.span_id] = replace(call, agent_name=agent, agent_run=run)
-        for span in reversed(inner):  # the lower first, where one call has three spans
+        for span in reversed(inner):  # the lower first, if one call has three spans
             below = tree.calls_below(span) if span.span_id in read else []
             if below:
                 goal = _last(merged, below[-1].span_id)
@@ -158,7 +158,7 @@ def session_of(session_id: str, spans: Sequence[Span], source: str, *, is_named:
 
 
 class _Tree:
-    """The spans of one trace by their places in it."""
+    """The tree of the spans of one trace."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._by_id = {span.span_id: span for span in spans}
@@ -168,7 +168,7 @@ class _Tree:
             self._inner.setdefault(span.parent_id or "", []).append(span)
 
     def above(self, span: Span) -> Iterator[Span]:
-        """The spans that it is a part of, the nearest first."""
+        """Yield the spans above a span, the nearest first."""
         seen = {span.span_id}
         while (parent := self._by_id.get(span.parent_id or "")) is not None and parent.span_id not in seen:
             seen.add(parent.span_id)
@@ -176,11 +176,11 @@ class _Tree:
             span = parent
 
     def agents_above(self, span: Span) -> list[Span]:
-        """The agents that it is a part of, the outermost first."""
+        """Return the agents above a span, the outermost first."""
         return [one for one in self.above(span) if self.kinds[one.span_id] is Kind.AGENT][::-1]
 
     def calls_below(self, span: Span) -> list[Span]:
-        """The next calls of a model in it that are no tool's and no agent's: the same call, logged again."""
+        """Return the nearest model calls in a span, outside tools and agents: the same call, logged again."""
         found: list[Span] = []
         seen = {span.span_id}
         waiting = list(self._inner.get(span.span_id, ()))
@@ -197,12 +197,12 @@ class _Tree:
         return sorted(found, key=_start)
 
     def models(self) -> Iterator[Span]:
-        """The calls of a model."""
+        """Yield the model calls."""
         return (one for one in self._by_id.values() if self.kinds[one.span_id] is Kind.MODEL)
 
 
 def _runs(tree: _Tree, parents: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """Return by call the name of its agent and the run of a sub-agent; add to `parents` what is in what.
+    """Return the agent name and the sub-agent run of each call; add the nesting of runs to `parents`.
 
     The outermost agent is the session's own. So is the only agent in one that calls no model itself: two
     libraries log the same agent.
@@ -227,7 +227,7 @@ def _runs(tree: _Tree, parents: dict[str, str]) -> dict[str, tuple[str | None, s
 
 
 def _joined(call: Call, outer: Call) -> Call:
-    """A call with what only the span around it says."""
+    """Return a call with the facts that only the span around it has."""
     gaps: dict[str, Any] = {
         name: getattr(outer, name)
         for name in call.__slots__
@@ -275,7 +275,7 @@ def _target(
 
 
 def _facts(spans: Sequence[Span]) -> tuple[dict[str, str], JsonObject]:
-    """The tags of a session, and what else its spans say of it."""
+    """Return the tags of a session, and other data of its spans."""
     tags: dict[str, str] = {}
     metadata: JsonObject = {}
     resource: JsonObject = {}
@@ -297,7 +297,7 @@ def _start(one: Span | Call) -> datetime:
 
 
 class Targets:
-    """What a score of a span or of a trace is a score of: a call, or the whole session.
+    """Finds the target of a score of a span or a trace: a call, or the whole session.
 
     Args:
         calls: The calls of a session, whose ids are those of their spans.
@@ -323,8 +323,8 @@ class Targets:
     def call_of(self, span_id: str | None, trace_id: str | None) -> str | None:
         """Return the call that a score is of; None for the whole session.
 
-        That is the scored span, else the last call in it. A score of a trace, or of the root of one, is
-        of the last call of the trace where the session has others.
+        That is the scored span, else the last call in it. A score of a trace, or of its root, belongs
+        to the last call of the trace if the session has others.
         """
         if span_id in self._ids:
             return span_id
@@ -336,7 +336,7 @@ class Targets:
 def _call(span: Span) -> tuple[Call, bool]:
     """Return the call of a span, and whether a text in it was cut.
 
-    What no spelling takes stays in `Call.extra` under its own name.
+    Attributes that no spelling reads stay in `Call.extra` under their own names.
     """
     prompt: Any = None
     answers: Any = None

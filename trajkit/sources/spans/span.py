@@ -1,4 +1,4 @@
-"""A span of a trace, whatever system logged it."""
+"""A span of a trace, from any system."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SpanEvent(NamedTuple):
     name: str
     at: datetime | None
     attributes: Mapping[str, Any]
-    """Those of an event of a log have its body, too."""
+    """Those of a log event also have its body."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,24 +28,24 @@ class Span:
     trace_id: str
     span_id: str
     parent_id: str | None = None
-    """The span that it is a part of; None for the root."""
+    """The span above it; None for the root."""
     name: str = ""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """By dotted name a text, number, boolean or list of them; see `flat`."""
+    """Texts, numbers, booleans or lists of them, by dotted name; see `flat`."""
     events: Sequence[SpanEvent] = ()
     is_error: bool = False
-    """Whether its status is that of an error."""
+    """Whether its status is an error."""
     status: str = ""
-    """What the status says."""
+    """The message of the status."""
     resource: Mapping[str, Any] = field(default_factory=dict)
-    """Attributes of the program that it is of."""
+    """Attributes of its program."""
     n_dropped: int = 0
-    """How many attributes or events its SDK dropped."""
+    """Number of attributes or events that its SDK dropped."""
 
     def first(self, *names: str) -> Any:
-        """The value of the first of these attributes that the span has; None without any."""
+        """Return the value of the first of these attributes that the span has; None without any."""
         return next((self.attributes[name] for name in names if self.attributes.get(name) is not None), None)
 
 
@@ -63,7 +63,7 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def parsed(value: Any) -> Any:
-    """The value of a text in JSON; anything else as it is."""
+    """Return the value of a JSON text; anything else as it is."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
@@ -71,7 +71,7 @@ def parsed(value: Any) -> Any:
 
 
 def listed(value: Any) -> list[Any]:
-    """A list, also where it was logged as JSON or as one text; empty for None."""
+    """Return a list, even if it was logged as JSON or as one text; empty for None."""
     if isinstance(value, str) and value.startswith("["):
         value = parsed(value)
     if value is None:
@@ -80,7 +80,7 @@ def listed(value: Any) -> list[Any]:
 
 
 def number_of(value: Any) -> float | None:
-    """A number, also where it was logged as text; None for what is none."""
+    """Return a number, even if it was logged as text; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -91,11 +91,11 @@ def number_of(value: Any) -> float | None:
 
 
 def count_of(value: Any) -> int | None:
-    """A whole number, also where it was logged as text; None for what is none."""
+    """Return a whole number, even if it was logged as text; None for anything else."""
     number = number_of(value)
     return None if number is None else int(number)
 
 
 def text_of(value: Any) -> str | None:
-    """A value as text; None for None and for an empty text."""
+    """Return a value as text; None for None and for an empty text."""
     return None if value is None or value == "" else str(value)

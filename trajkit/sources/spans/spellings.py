@@ -31,11 +31,11 @@ _PARTS = (
 
 
 class Cut(Exception):
-    """A text that cannot be read whole."""
+    """A text that was cut and cannot be read."""
 
 
 class Said(NamedTuple):
-    """What a span says in one spelling, as chat messages and tools."""
+    """The content of a span in one spelling, as chat messages and tools."""
 
     prompt: list[dict[str, Any]] | None = None
     answers: list[dict[str, Any]] | None = None
@@ -77,11 +77,11 @@ def _messages_of_parts(attributes: Mapping[str, Any]) -> Said:
 
 
 def of_parts(message: Any, role: str = "user") -> list[dict[str, Any]]:
-    """Return a message of parts as chat messages: each result of a tool is one of its own.
+    """Return a message of parts as chat messages: each tool result becomes a separate one.
 
     Args:
         message: As OpenTelemetry defines it since 1.37; some programs log a text in its place.
-        role: Of a message that has none.
+        role: The role of a message without one.
 
     Raises:
         BadDocument: It is neither.
@@ -258,7 +258,7 @@ def _of_message(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_content(part: Mapping[str, Any], own: dict[str, Any]) -> dict[str, Any] | None:
-    """A part of a message; what the model thought goes to the message itself."""
+    """Return a part of a message; reasoning goes to the message itself."""
     said = {name.removeprefix("message_content."): value for name, value in part.items()}
     text = said.get("text")
     match said.get("type"):
@@ -274,7 +274,7 @@ def _of_content(part: Mapping[str, Any], own: dict[str, Any]) -> dict[str, Any] 
 
 
 def _of_values(span: Span) -> Said:
-    """The request and the answer as they were sent, where nothing better is there."""
+    """The request and the answer as they were sent, if nothing better exists."""
     request = loose(span.first("input.value", "gen_ai.prompt"))
     answer = loose(span.first("output.value", "gen_ai.completion"))
     prompt: Any = request
@@ -305,7 +305,7 @@ def _of_values(span: Span) -> Said:
 
 
 def _chat(value: Any, role: str = "user") -> list[dict[str, Any]] | None:
-    """A list of chat messages; None for what is no such list."""
+    """Return a list of chat messages; None for anything else."""
     if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
         return None
     if not all(isinstance(one.get("content"), str | list) or one.get("tool_calls") for one in value):
@@ -318,7 +318,7 @@ def _json(attributes: Mapping[str, Any], name: str) -> Any:
 
 
 def _parsed(value: Any, name: str) -> Any:
-    """A value that may be JSON as text; a text that only looks like JSON was cut."""
+    """Parse a value that may be a JSON text; a text that only looks like JSON was cut."""
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
     try:
@@ -328,7 +328,7 @@ def _parsed(value: Any, name: str) -> Any:
 
 
 def loose(value: Any) -> Any:
-    """A value as JSON where it is JSON, and as it is elsewhere."""
+    """Return a JSON text as its value, and anything else as it is."""
     try:
         return _parsed(value, "")
     except Cut:
@@ -336,7 +336,7 @@ def loose(value: Any) -> Any:
 
 
 def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]] | None:
-    """The attributes below a name by the number that follows it, in order; None without any.
+    """Return the attributes below a name, by the number after it, in order; None without any.
 
     Raises:
         Cut: A number is missing: an SDK dropped attributes.
@@ -368,7 +368,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _content(value: Any) -> Any:
-    """The content of a message: a text, or parts that were logged as JSON."""
+    """Return the content of a message: a text, or parts that were logged as JSON."""
     if isinstance(value, str) and value.startswith('[{"'):
         found = _parsed(value, "content")
         is_parts = isinstance(found, list) and all(
@@ -379,7 +379,7 @@ def _content(value: Any) -> Any:
 
 
 def _plain(content: list[Any]) -> Any:
-    """One text instead of a list with one."""
+    """Return one text instead of a list with one."""
     if not content:
         return None
     is_text = (
@@ -410,4 +410,4 @@ SPELLINGS: Sequence[Callable[[Span], Said]] = (
     _of_old_events,
     _of_values,
 )
-"""Each gives what it finds. The first that has a prompt gives the prompt, and so on."""
+"""The first spelling with a prompt gives the prompt, the first with an answer the answer, and so on."""

@@ -37,12 +37,12 @@ class _Report(NamedTuple):
     """A report of SWE-bench."""
 
     folder: Path
-    """Where it is: it judges the run below."""
+    """Its folder: it judges the runs below."""
     resolved: frozenset[str]
     judged: frozenset[str]
-    """Those that are resolved, too."""
+    """All judged instances, also the resolved ones."""
     at: datetime
-    """When the file was written: the report has no time of its own."""
+    """When the file was written: the report itself has no time."""
 
 
 def _is_named_so(path: Path) -> bool:
@@ -62,7 +62,7 @@ def read(place: str, _wish: Wish) -> Iterator[Found | Unread]:
 
 
 def _reports(paths: list[Path], within: Path | None) -> Iterator[_Report]:
-    """Yield what SWE-bench says of the instances: files such as `results.json` beside them."""
+    """Yield the SWE-bench reports on the instances: files such as `results.json` beside them."""
     for path in paths:
         if path.suffix != ".json" or _is_named_so(path) or path.stat().st_size > _MOST_JUDGED:
             continue
@@ -84,13 +84,13 @@ def _texts(value: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[str]:
 
 def _session(path: Path, within: Path | None, reports: list[_Report]) -> Session:
     value = read_json(path, "the file", within)
-    if isinstance(value, list):  # mini-swe-agent's messages by themselves
+    if isinstance(value, list):  # mini-swe-agent's messages alone
         value = {"messages": value, "info": {}}
     value = object_at(value, "the file")
     # mini-swe-agent had no name for its format at first
     is_first_mini = isinstance(value.get("messages"), list) and isinstance(value.get("info"), dict)
     if not (isinstance(value.get("trajectory"), list) or "trajectory_format" in value or is_first_mini):
-        raise BadDocument("no trajectory of SWE-agent or mini-swe-agent")
+        raise BadDocument("not a trajectory of SWE-agent or mini-swe-agent")
     said = value.get("instance_id")
     name = path.name.removesuffix(".json").removesuffix(".traj")
     instance = said if isinstance(said, str) and said else name
@@ -102,7 +102,7 @@ def _session(path: Path, within: Path | None, reports: list[_Report]) -> Session
         named = value.get("trajectory_format", _MINI)
         if not isinstance(named, str) or not (named == _MINI or named.startswith(f"{_MINI}.")):
             raise BadDocument(
-                f"a trajectory format that is not known; known: {_MINI}.x", "trajectory_format", shown(named)
+                f"an unknown trajectory format; known: {_MINI}.x", "trajectory_format", shown(named)
             )
         calls, missing = list(_mini(value, info)), ()
         rest = {name: one for name, one in value.items() if name != "messages"}
@@ -137,7 +137,7 @@ def _swe_agent(value: JsonObject) -> tuple[list[Call], tuple[str, ...]]:
         where = f"trajectory.{number}"
         response = step.get("response")
         at = next((one for one in answers if _is_answer(history[one], step)), None)
-        if at is not None:  # those before it were answered by steps that are gone
+        if at is not None:  # earlier ones were answered by steps that are gone
             answers = [one for one in answers if one > at]
         query = step.get("query", step.get("messages"))
         prompt: list[Message] | None
@@ -170,7 +170,7 @@ def _swe_agent(value: JsonObject) -> tuple[list[Call], tuple[str, ...]]:
 
 
 def _is_answer(said: Mapping[str, Any], step: Mapping[str, Any]) -> bool:
-    """Whether a message of the history is what a step answered."""
+    """Whether a message of the history is the one that a step answered."""
     texts = [_plain(said.get("content")), said.get("thought")]
     response = step.get("response")
     if isinstance(response, str) and response.strip():
@@ -189,7 +189,7 @@ def _talk(messages: Sequence[Mapping[str, Any]], where: str) -> list[Message]:
 
 
 def _message(one: Mapping[str, Any]) -> dict[str, Any]:
-    """A message without what the agent notes beside it, such as `is_demo`."""
+    """Return a message without the notes of the agent, such as `is_demo`."""
     message = {name: one[name] for name in _MESSAGE if one.get(name) is not None}
     message.setdefault("content", None)
     ids = one.get("tool_call_ids")
@@ -203,7 +203,7 @@ def _message(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(value: Mapping[str, Any]) -> tuple[str | None, JsonObject | None]:
-    """Name and settings of the model, from the configuration that a file has to be replayed with."""
+    """Return name and settings of the model, from the replay configuration of a file."""
     config = value.get("replay_config")
     if isinstance(config, str):
         try:
@@ -252,7 +252,7 @@ def _mini(value: JsonObject, info: Mapping[str, Any]) -> Iterator[Call]:
 
 
 def _refused(extra: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The answer that a message complains about: its format was wrong, and the history is without it."""
+    """Return the answer that a message complains about: it had a wrong format, and is not in the history."""
     response = extra.get("response")
     choices = response.get("choices") if isinstance(response, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -262,7 +262,7 @@ def _refused(extra: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _facts(extra: Mapping[str, Any], one: Mapping[str, Any]) -> dict[str, Any]:
-    """What is noted beside an answer."""
+    """Return the notes of an answer."""
     response = extra.get("response") if isinstance(extra.get("response"), dict) else one
     usage = object_at(response.get("usage") or {}, "usage")  # type: ignore[union-attr]
     choices = response.get("choices")  # type: ignore[union-attr]

@@ -42,7 +42,7 @@ def read(place: str, _wish: Wish) -> Iterator[Found | Unread]:
                 yield one
             else:
                 at, row = one
-                yield found_by(partial(_session, row, metadata, at), at, empty="no call of a model")
+                yield found_by(partial(_session, row, metadata, at), at, empty="no model call")
 
 
 def _session(value: JsonObject, metadata: JsonObject, place: str) -> Session | None:
@@ -50,11 +50,11 @@ def _session(value: JsonObject, metadata: JsonObject, place: str) -> Session | N
         return session_of_graph(value)
     if is_row(value):
         return session_of_row(value, metadata, place.rpartition(":")[2])
-    raise BadDocument("no result of verifiers")
+    raise BadDocument("not a result of verifiers")
 
 
 def _metadata(path: Path, within: Path | None) -> JsonObject:
-    """What was evaluated, from the file beside the results; empty where there is none."""
+    """Return the metadata of the evaluation, from the file beside the results; empty if there is none."""
     beside = path.parent / _METADATA
     return object_at(read_json(beside, _METADATA, within), _METADATA) if beside.is_file() else {}
 
@@ -74,7 +74,7 @@ SOURCE = Source(
         "tokens": kept(
             "in traces.jsonl, and with a saved trajectory; else of the whole rollout, in `origin`"
         ),
-        "cost": kept("in traces.jsonl, where the provider tells it"),
+        "cost": kept("in traces.jsonl, where the provider reports it"),
         "time": kept("in results.jsonl until 0.1.9 the start of the rollout"),
         "latency": kept("not in results.jsonl until 0.1.9"),
         "finish reason": kept("in traces.jsonl, and with a saved trajectory"),

@@ -1,4 +1,4 @@
-"""Make sessions of rows of `results.jsonl`, and of episodes of `traces.jsonl`, each a graph of messages."""
+"""Make sessions from rows of `results.jsonl`, or episodes of `traces.jsonl`, each a graph of messages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call, Score, Session
 
 _UNTIMED = datetime(1970, 1, 1, tzinfo=UTC)
-"""Of scores in a row that has no time: a score must have one."""
+"""The time of scores in a row without a time: a score must have one."""
 _VERSION = 1
-"""The newest version of the traces of verifiers that is read."""
+"""The newest supported version of the traces of verifiers."""
 _NO_METRICS = ("id", "example_id", "reward", "answer", "is_completed", "is_truncated")
-"""Numbers and booleans of a row that are no metrics."""
+"""Numbers and booleans of a row that are not metrics."""
 
 
 def is_row(value: Mapping[str, Any]) -> bool:
@@ -36,11 +36,11 @@ def session_of_row(value: JsonObject, metadata: JsonObject, line: str) -> Sessio
 
     Args:
         value: The row.
-        metadata: What was evaluated.
+        metadata: The metadata of the evaluation.
         line: The number of its line.
 
     Raises:
-        BadDocument: It makes no sense.
+        BadDocument: It is invalid.
     """
     timing = part_of(value, "timing")
     start = _time(timing.get("start_time", timing.get("start")))
@@ -82,7 +82,7 @@ def session_of_row(value: JsonObject, metadata: JsonObject, line: str) -> Sessio
 
 
 def _old_metrics(value: JsonObject) -> JsonObject:
-    """The metrics of a row of an early version, which are fields among the others."""
+    """Return the metrics of a row of an early version, which are fields among the others."""
     return {
         name: item
         for name, item in value.items()
@@ -91,7 +91,7 @@ def _old_metrics(value: JsonObject) -> JsonObject:
 
 
 def _timed(calls: list[Call], spans: Sequence[Mapping[str, Any]]) -> list[Call]:
-    """The calls with their own times, where there is one of each."""
+    """Return the calls with their own times, if there is one for each."""
     times = [(_time(span.get("start")), _time(span.get("end"))) for span in spans]
     if len(times) != len(calls):
         return calls
@@ -110,13 +110,13 @@ def _time(value: Any) -> datetime | None:
 
 
 def _scores_of(values: Mapping[str, Any], at: datetime | None, call_id: str | None = None) -> list[Score]:
-    """The scores of a mapping; those that are not known are left out."""
+    """Return the scores of a mapping; unknown ones are left out."""
     scores = []
     for name, value in values.items():
         if value is None:
             continue
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise BadDocument("a metric that is no number", f"metrics.{name}", shown(value))
+            raise BadDocument("a metric that is not a number", f"metrics.{name}", shown(value))
         number = value if isinstance(value, bool) else float(value)
         score_id = f"{call_id}/{name}" if call_id else name
         scores.append(
@@ -221,10 +221,10 @@ def is_graph(value: Mapping[str, Any]) -> bool:
 
 
 def session_of_graph(value: JsonObject) -> Session | None:
-    """Return the session of an episode; None where no agent called a model.
+    """Return the session of an episode; None if no agent called a model.
 
     Raises:
-        BadDocument: It makes no sense, or is of a version that is not known.
+        BadDocument: It is invalid, or of an unknown version.
     """
     calls: list[Call] = []
     scores: list[Score] = []
@@ -234,9 +234,7 @@ def session_of_graph(value: JsonObject) -> Session | None:
         where = f"traces.{number}"
         version = trace.get("version", _VERSION)
         if version != _VERSION:
-            raise BadDocument(
-                f"a version that is not known; known: {_VERSION}", f"{where}.version", shown(version)
-            )
+            raise BadDocument(f"an unknown version; known: {_VERSION}", f"{where}.version", shown(version))
         own = list(_calls(trace, where, run=None if number == 0 else str(trace.get("id") or number)))
         calls += own
         answered = [call.call_id for call in own if call.answer is not None]
@@ -264,7 +262,7 @@ def session_of_graph(value: JsonObject) -> Session | None:
 
 
 def _scores(trace: JsonObject, where: str, call_id: str | None) -> Iterator[Score]:
-    """The scores of a trace, those of a further agent at its last call: its return, rewards and metrics."""
+    """Yield the return, rewards and metrics of a trace; those of a further agent are at its last call."""
     at = _time(part_of(part_of(trace, "timing", where), "scoring", where).get("end"))
     values: dict[str, Any] = {}
     total = None
@@ -318,7 +316,7 @@ def _calls(trace: JsonObject, where: str, *, run: str | None) -> Iterator[Call]:
             extra={"semantic_parents": node["semantic_parents"]} if node.get("semantic_parents") else None,
         )
     for place, fact in enumerate(objects_at(trace.get("calls"), f"{where}.calls")):
-        if fact.get("error"):  # nothing tells which prompt it had
+        if fact.get("error"):  # its prompt is unknown
             error = part_of(fact, "error", where)
             yield Call(
                 call_id=f"{trace.get('id') or where}-failed-{place}",
@@ -331,13 +329,13 @@ def _calls(trace: JsonObject, where: str, *, run: str | None) -> Iterator[Call]:
 
 
 def _path(nodes: Any, number: int, where: str) -> list[int]:
-    """The places of the nodes before a node, from the root on."""
+    """Return the places of the nodes before a node, from the root on."""
     path: list[int] = []
     parent = nodes[number].get("parent")
     while parent is not None:
         is_before = isinstance(parent, int) and not isinstance(parent, bool) and 0 <= parent < number
         if not is_before:
-            raise BadDocument("a parent that is no earlier node", f"{where}.parent", shown(parent))
+            raise BadDocument("a parent that is not an earlier node", f"{where}.parent", shown(parent))
         path.append(parent)
         number, parent = parent, nodes[parent].get("parent")
     return path[::-1]

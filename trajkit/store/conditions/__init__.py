@@ -1,3 +1,3 @@
-"""The language of `--where`: tokens, syntax, names, and the SQL that comes of them."""
+"""The language of `--where`: tokens, syntax, names, and the SQL made from them."""
 
 __all__ = ["expression", "nameable", "names"]

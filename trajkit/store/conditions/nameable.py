@@ -85,5 +85,5 @@ def column_name(name: str) -> str:
 
 
 def _by_case(columns: Mapping[str, str]) -> dict[str, str]:
-    """Return columns by name, and by lower-case name where no other column has that name."""
+    """Return columns by name, and by lower-case name if no other column has that name."""
     return {name.lower(): column for name, column in columns.items()} | dict(columns)

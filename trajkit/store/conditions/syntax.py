@@ -57,7 +57,7 @@ _OPERATORS = frozenset(
 _PLAIN = _words("BETWEEN CASE COMPARISON CONJUNCTION CONSTANT")
 _REFUSED = {
     "SUBQUERY": "a condition reads one episode at a time: it has no SELECT in it",
-    "WINDOW": "for a rank within a group there is `rank`; --by says what a group is",
+    "WINDOW": "use `rank` for a rank within a group; --by defines the groups",
     "PARAMETER": "write the value itself",
     "STAR": "name a column",
 }
@@ -80,7 +80,7 @@ _COLUMN = 100
 _AS_TEXT = 8
 """Growth of a list of short texts when it is cast to text."""
 _MOST_PATTERN = 500
-"""Most characters of a pattern, with its repetitions written out. Measured (DuckDB 2.0.0): the slowest
+"""Maximum characters of a pattern, repetitions written out. Measured (DuckDB 2.0.0): the slowest
 pattern of 500 characters takes 1 µs per character of text, of 1,000 up to 80 µs."""
 _REPEATED = re.compile(r"(\)?)\{([0-9]+)?,?([0-9]+)?\}")
 _NOWHERE = {"alias": "", "query_location": 18446744073709551615, "query_location_length": 0}
@@ -149,7 +149,7 @@ class Checker:
                 return {**node, "children": [_or_false(self.checked(child))]}
         elif kind not in _PLAIN:
             raise QueryError(
-                f"{kind.lower()} has no place in the condition {self._text!r}", hint=_REFUSED.get(kind)
+                f"{kind.lower()} is not allowed in the condition {self._text!r}", hint=_REFUSED.get(kind)
             )
         made = {name: self._within(value) for name, value in node.items()}
         is_comparing = kind in _COMPARING or node["type"] == "COMPARE_IN"
@@ -205,10 +205,8 @@ class Checker:
             return
         hint = nearest(name, _FUNCTIONS)
         if name in _AGGREGATES:
-            hint = (
-                "a condition sees one episode; of its group there are n, n_success, avg, best, worst and rank"
-            )
-        raise QueryError(f"the function {name} at {self._place(name)} is not open to conditions", hint=hint)
+            hint = "a condition sees one episode, and n, n_success, avg, best, worst and rank of its group"
+        raise QueryError(f"the function {name} at {self._place(name)} is not for conditions", hint=hint)
 
     def _refuse_slow(self, name: str, node: dict[str, Any]) -> None:
         """Refuse a pattern that is not a constant, or may take very long."""
@@ -237,7 +235,7 @@ class Checker:
             return between + _size_factor(node) * sum(self._size(value) for value in node.values())
         text, old, new = _arguments(node)[:3]
         if (replacement := _constant(new)) is None:
-            raise QueryError(f"what {name} at {self._place(name)} puts in is not a text in quotes")
+            raise QueryError(f"the replacement of {name} at {self._place(name)} is not a text in quotes")
         is_no_longer = name == "replace" and len(replacement) <= len(_constant(old) or "")
         return (1 if is_no_longer else 1 + len(replacement)) * self._size(text)
 
@@ -253,7 +251,7 @@ class Checker:
 
     def _refuse_unless(self, is_good: bool, what: str) -> None:
         if not is_good:
-            raise QueryError(f"{what} has no place in the condition {self._text!r}")
+            raise QueryError(f"{what} is not allowed in the condition {self._text!r}")
 
     def _place(self, name: str) -> str:
         """Return the place of a name in the user's text."""

@@ -1,3 +1,3 @@
-"""Write the parts of a store: rows, spooling to disk, and checks on the way."""
+"""Write the parts of a store: rows, spooling to disk, and checks."""
 
 __all__ = ["part", "spool"]

@@ -111,7 +111,7 @@ def _row_rules(table: str, metrics: Sequence[Metric]) -> Iterator[RowRule]:
 
 def _rules() -> Iterator[Rule]:
     yield Rule(
-        "episode {} is there more than once",
+        "episode {} occurs more than once",
         "SELECT episode_id FROM listed_episodes GROUP BY episode_id HAVING count(*) > 1",
     )
     for table, summed, is_cut in (
@@ -123,7 +123,7 @@ def _rules() -> Iterator[Rule]:
         ),
     ):
         yield Rule(
-            f"{table} of episode {{}}, which is not there",
+            f"{table} of episode {{}}, which is missing",
             f"SELECT episode_id FROM {summed} ANTI JOIN listed_episodes USING (episode_id)",
         )
         yield Rule(f"the {table} of episode {{}} are not all in one part", is_cut)

@@ -61,7 +61,7 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
     """Headers; names are case-insensitive."""
     body: dict[str, Any]
-    """The JSON object; empty where there was none."""
+    """The JSON object; empty if there was none."""
 
 
 def object_of(content: bytes) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def words_of(body: Mapping[str, Any]) -> str:
 
 
 def moment(said: str | None) -> datetime | None:
-    """Parse a time; None where the text is not one. Without a zone it is UTC."""
+    """Parse a time; None if the text is not one. Without a zone it is UTC."""
     try:
         return in_utc(_MOMENT.validate_python(said))
     except ValueError:
@@ -92,7 +92,7 @@ def moment(said: str | None) -> datetime | None:
 
 
 def moment_of(seconds: float | None) -> datetime | None:
-    """Convert seconds since 1970 to a time; None where that is not possible."""
+    """Convert seconds since 1970 to a time; None if that is not possible."""
     try:
         return None if not seconds else datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
@@ -179,7 +179,7 @@ _FAILURES = (
 
 
 def way_out(code: str | None, text: str, *, rows: Path, rules: str) -> str | None:
-    """Return a hint for a failure; None where its message is unknown.
+    """Return a hint for a failure; None if its message is unknown.
 
     Args:
         code: The service's error code.

@@ -86,7 +86,7 @@ def _there(
     *,
     again: bool,
 ) -> State | None:
-    """Return the job at the service; None where it was never requested, or ended without a model."""
+    """Return the job at the service; None if it was never requested, or ended without a model."""
     if (found := service.find(order)) is not None:
         return found
     claim, lag_s = claims.read(), service.listing_lag_s
@@ -202,7 +202,7 @@ class Claim(Model):
 class Claims:
     """The claim on one job, in a folder of the user that all working folders share.
 
-    A service may list a new job late. Until then, only the claim tells another working folder of it.
+    A service may list a new job late. Until then, other working folders know it only from the claim.
 
     Args:
         key: Key of the job's plan, equal in every folder.
@@ -230,7 +230,7 @@ class Claims:
         raise RequestError(f"{holder} is still creating the same job", hint="wait until it has ended")
 
     def read(self) -> Claim | None:
-        """Return the claim; None where there is none."""
+        """Return the claim; None if there is none."""
         try:
             return Claim.model_validate_json(self._path.read_text(encoding="utf-8"))
         except (OSError, ValidationError, UnicodeDecodeError):

@@ -68,9 +68,9 @@ class HostedRequest(Model):
     overlong: Overlong = Overlong.ERROR
     """Treatment of rows that are longer than the limit."""
     max_length: int | None = None
-    """Most tokens of a row; None for the model's own limit, or none."""
+    """Maximum tokens per row; None for the model's own limit, or none."""
     tokenizer: str | None = None
-    """Tokenizer that counts tokens; None for the model's own where it is public."""
+    """Tokenizer that counts tokens; None for the model's own if it is public."""
     allow_leak: bool = False
     """Train although training and validation data leak; the report records it."""
 
@@ -100,7 +100,7 @@ def prepare(
     is_dry_run: bool = False,
     on_progress: Progress = lambda what, n_done, n_total: None,
 ) -> Prepared:
-    """Ask the service about the model, write and check the rows, and estimate the cost.
+    """Check the model at the service, write and check the rows, and estimate the cost.
 
     Nothing is sent and nothing is started. The same data, model and recipe at the same service give the same
     job, which is then found instead of created.
@@ -203,7 +203,7 @@ def _facts(service: Service, model: str, *, is_dry_run: bool) -> ModelFacts:
         if not is_dry_run:
             raise
         facts = service.known(model)
-        said = f"the service could not be asked: {error.message}"
+        said = f"the service could not be called: {error.message}"
         return facts.model_copy(update={"warnings": (*facts.warnings, said)})
 
 
@@ -278,7 +278,7 @@ class Rows(NamedTuple):
     loss: LossReport
     """Token counts."""
     warnings: tuple[str, ...]
-    """What the service learns differently from the rows, and why token counts are estimates."""
+    """How the service's training differs from the rows, and why token counts are estimates."""
 
 
 def uploaded_rows(folder: Path, side: str) -> Path:

@@ -17,7 +17,7 @@ class Estimate(Model):
     """The estimate of a job, which the user agreed to."""
 
     n_epochs: float | None = None
-    """Passes over the rows; None where the service decides."""
+    """Passes over the rows; None if the service decides."""
     n_trained_tokens: Count | None = None
     """Paid tokens; None when the number of epochs is unknown."""
     is_exact: bool = False

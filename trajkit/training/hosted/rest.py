@@ -129,7 +129,7 @@ class Rest:
             raise self._unknown(what, body) from None
 
     def read_all(self, kind: type[Kind], body: Mapping[str, Any], name: str) -> list[Kind]:
-        """Parse the list with this name in an answer; empty where it is null or missing."""
+        """Parse the list with this name in an answer; empty if it is null or missing."""
         found = body.get(name)
         if not isinstance(found, list | None):
             raise self._unknown(f"{name}: not a list: {repr(found)[:60]}", body)
@@ -191,7 +191,7 @@ class Rest:
         return self.ask("POST", path, content=content(), headers=form)
 
     def text(self, url: str) -> str | None:
-        """Return the content of an address from the service, without the key; None where nothing is yet."""
+        """Return the content of an address from the service, without the key; None if nothing is yet."""
         with self._client() as http:
             answer = http.get(self._given(url))
         if answer.status_code in (403, 404):  # storage answers either for a missing object

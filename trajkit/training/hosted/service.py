@@ -1,6 +1,6 @@
 """The protocol of a service that trains, and the models of its answers.
 
-`trajkit.training.hosted.launch` does what is the same for all services: it looks for an existing job,
+`trajkit.training.hosted.launch` does the work common to all services: it looks for an existing job,
 uploads once, creates once, polls, records events and fetches results. A service only translates to its own
 API. It never waits or prints, and writes only the requested file.
 """
@@ -34,7 +34,7 @@ LISTING_LAG_S = 60.0
 """Assumed seconds until a service lists a new job, where it documents none."""
 
 MOST_EVENTS = 50_000
-"""Most events of a job that are kept; a training has one or two per step."""
+"""Maximum number of recorded events per job; a training has one or two per step."""
 
 
 class ModelFacts(Model):
@@ -45,9 +45,9 @@ class ModelFacts(Model):
     usd_per_million_tokens: float | None = Field(default=None, ge=0)
     """Price of a million trained tokens (each pass over the rows counts); None when unknown."""
     price_as_of: date | None = None
-    """Date of that price; None where it is the service's current price."""
+    """Date of that price; None if it is the service's current price."""
     max_tokens: int | None = Field(default=None, gt=0)
-    """Most tokens of a row; the rest is cut off or refused. None when unknown."""
+    """Maximum tokens per row; the rest is cut off or refused. None when unknown."""
     encoding: Name | None = None
     """Name of its tokenizer in tiktoken; None when that is not public."""
     last_job_on: date | None = None
@@ -158,7 +158,7 @@ class Service(Protocol):
     """Whether a running job can be paused and resumed."""
     listing_lag_s: float | None = None
     """Seconds until a new job is listed: until then `find` may miss it, and a second one would cost money.
-    None where the service itself refuses to create a job twice."""
+    None if the service itself refuses to create a job twice."""
 
     @property
     def settings(self) -> JsonObject:
@@ -178,17 +178,17 @@ class Service(Protocol):
         """Return the number of passes over the rows; None when only the service knows it."""
 
     def known(self, model: str) -> ModelFacts:
-        """Return the known facts about a model without a request."""
+        """Return the known facts about a model, without a request."""
 
     def preflight(self, model: str) -> ModelFacts:
-        """Ask the service about a model before anything is sent.
+        """Check a model at the service before anything is sent.
 
         Raises:
             ServiceError: The key is wrong, there is no such model, or no job may be created.
         """
 
     def upload(self, path: Path, *, on_sent: Sent = lambda n_done, n_total: None) -> str:
-        """Upload a file of rows, in parts where it is large, and return its id."""
+        """Upload a file of rows, in parts if it is large, and return its id."""
 
     def find(self, order: Order) -> State | None:
         """Return the newest job of this order that did not end without a model; None for none.
@@ -206,7 +206,7 @@ class Service(Protocol):
         """Return the new events of a job, the oldest first."""
 
     def checkpoints(self, remote_id: str) -> Sequence[Checkpoint]:
-        """Return the checkpoints, the oldest first; empty where the service keeps none."""
+        """Return the checkpoints, the oldest first; empty if the service keeps none."""
         return ()
 
     def cancel(self, remote_id: str) -> State:

@@ -1,3 +1,3 @@
-"""Fine-tuning on this machine, with transformers and peft."""
+"""Local training, with transformers and peft."""
 
 __all__ = ["base_model", "outcome", "preferences", "prepare", "recipe", "running", "settings"]

@@ -28,7 +28,7 @@ class Stored(NamedTuple):
     kept: int
     """Kept from the forward pass until the gradient is computed."""
     in_layer: int
-    """Added for the gradients of a layer: those of its widest states, and what is computed again for them."""
+    """Added for the gradients of a layer: those of its widest states, and recomputed values."""
 
 
 class Sizes(NamedTuple):
@@ -39,15 +39,15 @@ class Sizes(NamedTuple):
     n_trainable: int
     """Number of trained weights."""
     n_positions: int | None
-    """Context length in tokens; None where its configuration does not give it."""
+    """Context length in tokens; None if its configuration does not give it."""
     n_vocabulary: int
     """Size of its vocabulary."""
     can_share: bool = False
     """Whether rows that begin alike can have that beginning in common (`can_share`)."""
     stored: Stored | None = None
-    """What a batch takes for each of its tokens; None where it cannot be counted."""
+    """Memory of a batch per token; None if it cannot be counted."""
     shape: Shape | None = None
-    """The parts of it; None where its configuration has unusual names."""
+    """The parts of it; None if its configuration has unusual names."""
 
 
 def settled(base: str) -> str:
@@ -164,9 +164,9 @@ def least_memory(recipe: LocalRecipe, sizes: Sizes) -> int:
 
 
 def batch_memory(sizes: Sizes, n_tokens: int, n_learned: int) -> int | None:
-    """Return the bytes that a batch takes besides `least_memory`; None where they cannot be counted.
+    """Return the bytes that a batch takes besides `least_memory`; None if they cannot be counted.
 
-    The most is taken in the output layer or in a layer: the gradient of a cross-entropy has three tensors of
+    Memory peaks in the output layer or in a layer: the gradient of a cross-entropy has three tensors of
     the logits' size in 32 bits.
 
     Args:
@@ -202,14 +202,14 @@ def _stored(model: Any, recipe: LocalRecipe) -> Stored | None:
             model.enable_input_require_grads()
             kept, again = _n_stored(model, recipe), kept / config.num_hidden_layers
         n_inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-        # the gradients of what is multiplied, of the activation and of their product
+        # the gradients of both factors, of the activation and of their product
         return Stored(round(kept), round(again + 3 * n_inner * _n_bytes(recipe)))
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-        return None  # its code asks for values, or its configuration has other names
+        return None  # its code needs values, or its configuration has other names
 
 
 def _n_stored(model: Any, recipe: LocalRecipe) -> float:
-    """Count what a forward pass stores of a token, in the precision of a training.
+    """Count the bytes that a forward pass stores per token, in the precision of a training.
 
     A norm computes in 32 bits. Kernels of liger and compiled layers store only the input of a norm or an
     activation (Hsu et al. 2024, "Liger kernel", section 3.2).
@@ -319,44 +319,44 @@ def _with_adapter(model: Any, lora: LoraRecipe) -> Any:
 
 
 def going_on(recipe: JsonObject, adapter: str) -> JsonObject:
-    """Return the fields of a recipe with the settings of an adapter that the training goes on with.
+    """Return the fields of a recipe with the settings of an adapter that the training continues.
 
     Args:
         recipe: Fields as the user gives them.
         adapter: Folder of the adapter.
 
     Raises:
-        RequestError: The recipe says something else, or the adapter is not one of LoRA.
+        RequestError: The recipe has other settings, or the adapter is not a LoRA adapter.
     """
     told = adapter_settings(adapter) or {}
     if told.get("peft_type") != "LORA":
-        raise RequestError(f"{adapter} is an adapter of type {told.get('peft_type')}, and not of LoRA")
+        raise RequestError(f"{adapter} is an adapter of type {told.get('peft_type')}, not LoRA")
     settings = {name: told[name] for name in LoraRecipe.model_fields if told.get(name) is not None}
     try:
         own = LoraRecipe(**settings | {"adapter": adapter})
     except ValidationError as error:  # such as a pattern of layers
         raise RequestError(f"{adapter} cannot be trained further: {problem_of(error)}") from error
     given: Any = recipe.get("lora", {})
-    hint = "leave it out; a whole model (`--merge` of the job that made the adapter) begins a new adapter"
+    hint = "leave it out; or train a new adapter on a merged model (`--merge` of the adapter's job)"
     if given is None:
         raise RequestError(f"{adapter} is an adapter, and lora=null trains all weights", hint=hint)
     for name, value in given.items():
         if name in LoraRecipe.model_fields and getattr(own, name) != value:
-            raise RequestError(f"{adapter} has {name}={getattr(own, name)}, and not {value}", hint=hint)
+            raise RequestError(f"{adapter} has {name}={getattr(own, name)}, not {value}", hint=hint)
     return {**recipe, "lora": {**given, **own.model_dump()}}
 
 
 def held(recipe: LocalRecipe, sizes: Sizes, n: int) -> int:
-    """Return the bytes that each of `n` processes holds besides its batch, where they share a model out.
+    """Return the bytes that each of `n` processes holds besides its batch if a model is sharded.
 
     Each has 1/n of weights, gradients and optimizer states (Rajbhandari et al. 2020, "ZeRO", table 1, the
-    line of all three), and whole what it computes with: two layers, of which one is on its way, the embedding
-    and the output layer, and the gradients of those that are trained.
+    line of all three), and, unsharded, what it computes with: two layers, one of them in transit, the
+    embedding and the output layer, and the gradients of the trained ones.
 
     Args:
         recipe: Settings of the training.
         sizes: The model.
-        n: Number of processes; one shares nothing.
+        n: Number of processes; with 1, nothing is sharded.
     """
     least = least_memory(recipe, sizes)
     if n == 1 or sizes.shape is None:

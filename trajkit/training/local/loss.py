@@ -63,8 +63,8 @@ def use_attention(model: Any, kind: str) -> None:
 def weighted_loss(model: Any, batch: dict[str, Any]) -> WeightedLoss:
     """Compute the weighted loss of a batch.
 
-    The loss that is minimised is `total / weight`: sum(w_t * -log p(x_t | x_<t)) / sum(w_t). Where every
-    weight is 1 it is the mean cross-entropy of the learned tokens; where they are not, the weighted
+    The loss that is minimised is `total / weight`: sum(w_t * -log p(x_t | x_<t)) / sum(w_t). If every
+    weight is 1, it is the mean cross-entropy of the learned tokens; otherwise, the weighted
     likelihood of advantage-weighted behaviour cloning (Peng et al. 2019, "Advantage-weighted regression",
     eq. 8, with the weights normalised).
 

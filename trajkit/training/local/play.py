@@ -110,7 +110,7 @@ class Player:
             returns.add(played.metrics[RETURN_METRIC])
 
         model.eval()
-        # use the base network, whose signature tells the arguments it takes; the adapter works inside it
+        # use the base network, whose signature gives the accepted arguments; the adapter works inside it
         network = model.get_base_model() if hasattr(model, "get_base_model") else model
         here = LocalModel.of(network, self._tokenizer)
         run_to_end(self._play(plan, here, take))
@@ -128,7 +128,7 @@ class Player:
 
 
 class _ModelPolicy(Scripted):
-    """Asks the model; episodes that wait at the same time are answered together."""
+    """Calls the model; episodes that wait at the same time are answered together."""
 
     def __init__(self, stage: Stage, lock_step: LockStep[Ask, Said], seed: int) -> None:
         self._stage, self._lock_step, self._seed = stage, lock_step, seed
@@ -166,7 +166,7 @@ def staged(recipe: PlayRecipe, train: Dataset, origin: Origin) -> PlayRecipe:
     env = recipe.env or _only(tuple(tasks), "environment", "play.env")
     if not recipe.config:
         raise RequestError(
-            "the model plays with the prompts of a gateway's function, and there is no configuration",
+            "the model plays with the prompts of a gateway's function, but there is no configuration",
             hint="--set play.config=tensorzero.toml, or config in trajkit.toml",
         )
     return recipe.model_copy(

@@ -203,7 +203,7 @@ def _staged(request: LocalRequest, train: Side) -> LocalRecipe:
     if recipe.play is None or not isinstance(train, Dataset):
         return recipe
     if request.validation is None:
-        raise RequestError("the model plays at each validation, and there is none", hint="give --val")
+        raise RequestError("the model plays at each validation, but there is none", hint="give --val")
     stage = open_stage(staged(recipe.play, train, origin_of(train)), reserved())
     return recipe.model_copy(update={"play": stage.recipe})
 

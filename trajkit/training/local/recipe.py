@@ -39,7 +39,7 @@ class LoraRecipe(Model):
     use_dora: bool = False
     """Weight-decomposed adapters (Liu et al. 2024)."""
     adapter: str = ""
-    """Folder of an adapter to go on with, whose settings these are; empty for new weights."""
+    """Folder of an adapter to continue, whose settings these are; empty for new weights."""
 
 
 class PlayRecipe(Model):
@@ -56,13 +56,13 @@ class PlayRecipe(Model):
     function: str = ""
     """The function; empty for the store's."""
     variant: str = ""
-    """The variant with the templates; empty for the store's, where it has only one."""
+    """The variant with the templates; empty for the store's if it has only one."""
     history: Annotated[int, Field(ge=0)] = 8
     """Number of latest steps in the prompt, besides the observation."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
     """Sampling temperature; 0 takes the most likely tokens."""
     max_new_tokens: Positive = 128
-    """Most tokens of an answer."""
+    """Maximum tokens per answer."""
 
 
 class LocalRecipe(Model):
@@ -97,10 +97,10 @@ class LocalRecipe(Model):
     optim: str = "adamw_torch"
     """The optimizer, such as `paged_adamw_8bit` on a GPU."""
     max_length: Positive = 2048
-    """Most tokens of a row. A longer row is an error."""
+    """Maximum tokens per row. A longer row is an error."""
     packing: bool = False
-    """Pack several rows into a line. They do not attend to each other, and what rows that begin alike have in
-    common is computed once."""
+    """Pack several rows into a line. They do not attend to each other, and common beginnings of rows are
+    computed once."""
     group_by_length: bool = False
     """Put rows of similar length into a batch, which reduces padding. Not with `packing`."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
@@ -132,7 +132,7 @@ class LocalRecipe(Model):
     rdzv_endpoint: str | None = None
     """Address `HOST:PORT` of this machine for the others; None for its name and port 29400."""
     fsdp: bool = False
-    """Share weights, gradients and optimizer states out to the processes (FSDP2): each GPU holds a part."""
+    """Shard weights, gradients and optimizer states across the processes (FSDP2): each GPU holds a part."""
     num_threads: Positive | None = None
     """Threads on a CPU; None for torch's own choice, and 1 for models below ten million weights."""
 
@@ -143,7 +143,7 @@ class LocalRecipe(Model):
         if self.load_in is not None and self.lora is None:
             raise ValueError("a quantised model cannot be trained as a whole: it needs an adapter (lora)")
         if (self.num_processes or 0) % self.num_machines:
-            raise ValueError("every machine has as many processes: num_processes / num_machines")
+            raise ValueError("num_processes must be a multiple of num_machines")
         if self.torch_compile and self.use_liger_kernel:
             raise ValueError("torch_compile cannot compile liger's kernels: leave use_liger_kernel out")
         if self.fsdp and (unfit := _unfit_for_fsdp(self)):
@@ -152,7 +152,7 @@ class LocalRecipe(Model):
 
     @property
     def least_batch(self) -> int:
-        """Fewest rows of a batch."""
+        """Minimum rows per batch."""
         return 1
 
     def training_arguments(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class LocalRecipe(Model):
 
 
 def _unfit_for_fsdp(recipe: LocalRecipe) -> str | None:
-    """Return a setting whose tensors cannot be shared out to several processes; None for none."""
+    """Return a setting whose tensors cannot be sharded; None if there is none."""
     if recipe.load_in is not None:
         return f"load_in={recipe.load_in}"
     if recipe.torch_compile:

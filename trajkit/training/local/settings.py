@@ -54,11 +54,11 @@ class _Fsdp(Model):
     """axolotl's settings of FSDP that trajkit has."""
 
     reshard_after_forward: Literal[True] = True
-    """Weights are let go again after the forward pass."""
+    """Weights are released after the forward pass."""
     auto_wrap_policy: Literal["TRANSFORMER_BASED_WRAP"] = "TRANSFORMER_BASED_WRAP"
-    """Each layer is a part of its own."""
+    """Each layer is sharded separately."""
     transformer_layer_cls_to_wrap: Any = None
-    """Not read: transformers knows the layers of a model."""
+    """Not read: transformers finds the layers of a model."""
     state_dict_type: Literal["FULL_STATE_DICT"] = "FULL_STATE_DICT"
     """Checkpoints have whole weights."""
     cpu_ram_efficient_loading: Literal[True] = True
@@ -66,7 +66,7 @@ class _Fsdp(Model):
 
 
 class _Switches(Model):
-    """Settings that several fields of the recipe stand for."""
+    """Settings that correspond to several fields of the recipe."""
 
     base_model: Annotated[str | None, Field(min_length=1)] = None
     """The model, where `--model` names none."""
@@ -85,7 +85,7 @@ class _Switches(Model):
     warmup_ratio: Annotated[float | None, Field(ge=0, lt=1)] = None
     """Share of the steps that warm up, instead of `warmup_steps`."""
     fsdp_version: Literal[2] | None = None
-    """Share the model out to the processes (`fsdp` in a recipe)."""
+    """Shard the model across the processes (`fsdp` in a recipe)."""
     fsdp_config: _Fsdp | None = None
     """The same."""
     datasets: Any = None
@@ -99,7 +99,7 @@ class _Switches(Model):
 
 
 def _fields() -> dict[str, Any]:
-    """The recipe's fields under axolotl's names; None where a file does not say it."""
+    """The recipe's fields under axolotl's names; None if a file does not set it."""
     found: dict[str, Any] = {}
     for name in (*_AXOLOTL, *_SAME):
         group, _, last = _AXOLOTL.get(name, name).rpartition(".")
@@ -129,7 +129,7 @@ class Preset(Model):
     recipe: JsonObject
     """Other fields of the recipe."""
     source: str
-    """Who found them."""
+    """Source of the values."""
 
 
 def presets() -> dict[str, Preset]:
@@ -165,21 +165,21 @@ def preset_fields(name: str, base: str) -> JsonObject:
 
 
 class Settings(NamedTuple):
-    """What a file says."""
+    """The content of a file."""
 
     base_model: str | None
-    """The model; None where it names none."""
+    """The model; None if the file names none."""
     recipe: dict[str, Any]
     """Fields of the recipe."""
     ignored: tuple[str, ...]
-    """Keys that are not read, because options of the command say the same."""
+    """Keys that are not read, because options of the command set the same."""
 
 
 def read_settings(path: Path) -> Settings:
     """Read a YAML file with the settings of a training.
 
     Raises:
-        RequestError: It cannot be read, or it has a key or a value that cannot be.
+        RequestError: It cannot be read, or it has an unknown key or an invalid value.
     """
     text = text_from_outside(path, error=RequestError)
     try:

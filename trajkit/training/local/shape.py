@@ -1,4 +1,4 @@
-"""Count the floating-point operations of a model: what a training has to compute."""
+"""Count the floating-point operations of training a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Shape(NamedTuple):
     n_inner: int
     """Size of the widest state in a layer."""
     n_body: float
-    """Weights of the layers that multiply each token's state: of several experts, those that it takes."""
+    """Weights of the layers that multiply each token's state; of experts, only those that a token takes."""
     n_head: int
     """Weights of the output layer."""
     n_heads_width: int
@@ -39,7 +39,7 @@ class Work(NamedTuple):
 
 
 def shape_of(model: Any) -> Shape | None:
-    """Return the shape of a model, also on the device `meta`; None where its configuration has other names.
+    """Return the shape of a model, also on the device `meta`; None if its configuration has other names.
 
     Args:
         model: A causal language model of transformers, or one with an adapter.
@@ -108,7 +108,7 @@ def trained(
         n_tokens: Tokens, with padding.
         n_learned: Tokens of them whose logits are computed.
         n_context: Tokens that a token may attend to.
-        n_adapter: Weights of the adapter; None where all weights are trained.
+        n_adapter: Weights of the adapter; None if all weights are trained.
         has_checkpoints: States are computed again for their gradients.
     """
     once = forward(shape, n_tokens, n_learned, n_context)

@@ -20,7 +20,7 @@ from trajkit.training.local.train import threads
 _REACHED = (0.3, 0.9)
 """Shares of a matrix product's rate that trainings reach: other operations are between the products."""
 _CALLS = (800.0, 3000.0)
-"""Small operations that take as long as a layer of a batch takes, however small it is."""
+"""Small operations that take as long as a layer of the smallest batch."""
 _START_S = (0.3, 2.0)
 """Start of a trainer and its last checkpoint."""
 _LARGEST = {"cpu": 2e9, "cuda": 1e12}
@@ -29,14 +29,14 @@ _MEASURED_S = 0.15
 
 
 class Pass(NamedTuple):
-    """What a training computes in one pass over its rows."""
+    """Batches and tokens of one pass over the rows."""
 
     n_batches: float
     """Number of batches."""
     n_tokens: float
     """Tokens with their padding."""
     n_context: float
-    """Tokens that a token may attend to, in the mean."""
+    """Mean number of tokens that a token may attend to."""
 
 
 def estimated(
@@ -49,7 +49,7 @@ def estimated(
     method: str = "sft",
     lengths: NDArray[np.int64] | None = None,
 ) -> Estimate | None:
-    """Estimate the time of a training, without loading of the model; None where its shape is not known.
+    """Estimate the time of a training, without loading the model; None if its shape is unknown.
 
     Args:
         sizes: The model.
@@ -58,7 +58,7 @@ def estimated(
         validation: Rows of the validation.
         n_steps: Steps of the optimizer.
         method: `sft`, `dpo` or `kto`.
-        lengths: Tokens of each row; None where a row has several texts.
+        lengths: Tokens of each row; None if a row has several texts.
     """
     shape = sizes.shape
     if shape is None or not learned.n_tokens:

@@ -140,7 +140,7 @@ class Trained(Model):
     eval_loss: float | None
     """Validation loss of the kept checkpoint; None without a validation split."""
     episode_return: float | None = None
-    """Mean return of the episodes that the kept checkpoint played; None where none were played."""
+    """Mean return of the episodes that the kept checkpoint played; None if none were played."""
     episode_return_error: float | None = None
     """Standard error of that mean."""
     best_step: int | None
@@ -154,7 +154,7 @@ class Trained(Model):
     tokens_per_s: float | None = None
     """Tokens of rows, without padding, in a second of training, validations included."""
     peak_bytes: int | None = None
-    """Most memory that torch had allocated on the first GPU; None on a CPU."""
+    """Peak memory that torch allocated on the first GPU; None on a CPU."""
 
 
 def train(

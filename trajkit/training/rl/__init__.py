@@ -1,3 +1,3 @@
-"""Reinforcement learning on this machine: a model plays, and learns from what its actions brought."""
+"""Reinforcement learning: a model plays, and learns from the results of its actions."""
 
 __all__ = ["prepare", "recipe", "tinker"]

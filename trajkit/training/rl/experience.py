@@ -1,4 +1,4 @@
-"""What an iteration played, as rows that a model can learn, with the advantage of each step."""
+"""The episodes of an iteration as training rows, with the advantage of each step."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _SCHEMES = {
 
 
 class Trace(NamedTuple):
-    """An episode as a model learns it, from any player."""
+    """An episode in the form that a model learns from, whoever played it."""
 
     group: tuple[Hashable, ...]
-    """What its attempts share: task and seed, of a store environment, task and seed. The seed is the last."""
+    """Key of its group: task and seed; from a store environment, task and seed. The seed comes last."""
     score: float
     """Its return."""
     is_success: bool
     """Whether it succeeded."""
     rows: tuple[StepRow, ...]
-    """The calls of models, in order."""
+    """The model calls, in order."""
     rewards: tuple[float, ...]
-    """The reward after each of them."""
+    """The reward after each call."""
     observations: tuple[str | None, ...]
-    """What was seen before each of them."""
+    """The observation before each call."""
     acting: tuple[bool, ...]
-    """Whether each carried out an action: of several calls in a step the last one."""
+    """Whether each call gave the executed action: the last one of a step does."""
     n_invalid: int = 0
     """Steps whose answer named no action."""
 
@@ -55,20 +55,20 @@ class Lived(NamedTuple):
     """The episodes of one iteration."""
 
     traces: Sequence[Trace]
-    """Those that may be learned."""
+    """Episodes to learn from."""
     left: Mapping[str, int]
-    """The others, by reason."""
+    """Numbers of the other episodes, by reason."""
     n_strange: int
     """Groups in which the same actions at the same seed had different results."""
 
 
 class Success(NamedTuple):
-    """How some episodes went."""
+    """The results of some episodes."""
 
     n_episodes: int
     """Episodes that were played to their end."""
     n_steps: int
-    """Their steps."""
+    """Steps of these episodes."""
     success: float
     """Share of successes."""
     episode_return: float
@@ -80,14 +80,14 @@ class Success(NamedTuple):
 
 
 def lived_of(played: Sequence[Played], *, held_out: Collection[str] = ()) -> Lived:
-    """The episodes that were played, without those that ended by a fault or are kept for evaluation.
+    """Select the episodes to learn from: without a fault, with model calls, in worlds that are not held out.
 
     Args:
         played: Episodes of one iteration.
         held_out: Initial states that are kept for evaluation.
 
     Raises:
-        TrainingError: None was played to its end.
+        TrainingError: No episode was played to its end.
     """
     left: Counter[str] = Counter()
     kept: list[Played] = []
@@ -95,7 +95,7 @@ def lived_of(played: Sequence[Played], *, held_out: Collection[str] = ()) -> Liv
         if one.fault is not None:
             left[f"ended by a fault: {one.fault.kind}"] += 1
         elif not one.answers():
-            left["the agent asked no model"] += 1
+            left["the agent called no model"] += 1
         elif one.initial_state_hash in held_out:
             left["their world is one of the held-out seeds"] += 1
         else:
@@ -107,14 +107,14 @@ def lived_of(played: Sequence[Played], *, held_out: Collection[str] = ()) -> Liv
 
 
 def trace_of(played: Played) -> Trace:
-    """An episode that a model of this machine played to its end."""
+    """Return the trace of an episode that was played to its end."""
     calls = [(step, answer) for step in played.steps for answer in step.choice.answers()]
     acting = tuple(answer is step.choice.answers()[-1] for step, answer in calls)
     rewards = list[float]()
     for step in played.steps:
         n_calls = len(step.choice.answers())
         rewards += [0.0] * n_calls
-        if rewards:  # of an action that no model chose it is the last call's before
+        if rewards:  # the reward of an action without a model call goes to the previous call
             rewards[-1] += step.result.reward
     return Trace(
         group=(played.job.task, played.job.seed),
@@ -129,7 +129,7 @@ def trace_of(played: Played) -> Trace:
 
 
 def _row(said: Sampled | None) -> StepRow:
-    assert said is not None  # models of this machine say it
+    assert said is not None  # the players of a training return their samples
     assert said.prompt_token_ids is not None
     assert said.completion_token_ids is not None
     assert said.logprobs is not None
@@ -137,7 +137,7 @@ def _row(said: Sampled | None) -> StepRow:
 
 
 def success_of(traces: Sequence[Trace]) -> Success:
-    """How episodes went; all numbers are 0 where there is none."""
+    """Return the results of episodes; all numbers are 0 if there are none."""
     n, n_steps = len(traces), sum(sum(trace.acting) for trace in traces)
     returns = np.array([trace.score for trace in traces] or [0.0])
     return Success(
@@ -155,16 +155,16 @@ class Experience:
     """The steps of an iteration, in the order of the episodes."""
 
     rows: list[StepRow]
-    """One for each step."""
+    """One row per step."""
     attempts: Attempts
     """The same steps and their episodes as columns."""
 
     def advantages(self, recipe: PlayedRecipe, values: Any = None) -> Advantages:
-        """The advantage of each step by the recipe's algorithm.
+        """Return the advantage of each step by the recipe's algorithm.
 
         Args:
-            recipe: How.
-            values: What a value head expects at each step; None without one.
+            recipe: Algorithm and its settings.
+            values: The value head's expected return at each step; None without a value head.
         """
         attempts = self.attempts if values is None else replace(self.attempts, value=values)
         found = advantages(
@@ -183,14 +183,14 @@ class Experience:
 
 
 def experience_of(traces: Sequence[Trace], recipe: PlayedRecipe) -> Experience:
-    """The rows of some episodes.
+    """Return the rows of some episodes.
 
     Args:
         traces: Episodes of one iteration.
-        recipe: How they are learned.
+        recipe: Settings of the training.
     """
     numbers, states = _numbers(), _numbers()
-    # without groups an episode is compared with all others of its task
+    # without groups, an episode is compared with all others of its task
     groups = [trace.group[:-1] if recipe.algorithm == "reinforce" else trace.group for trace in traces]
     attempts = Attempts(
         episode=np.repeat(np.arange(len(traces)), [len(trace.rows) for trace in traces]).astype(np.int64),
@@ -207,12 +207,12 @@ def experience_of(traces: Sequence[Trace], recipe: PlayedRecipe) -> Experience:
 
 
 def _numbers() -> defaultdict[Hashable, int]:
-    """Equal keys as equal numbers from 0."""
+    """Return a mapping that numbers new keys from 0."""
     return defaultdict(itertools.count().__next__)
 
 
 def _n_strange(played: Sequence[Played]) -> int:
-    """Groups whose attempts began differently, or in which the same actions led to different results."""
+    """Count groups whose attempts began differently, or where the same actions had different results."""
     found: dict[tuple[Hashable, ...], Hashable] = {}
     strange: set[tuple[str, int]] = set()
     nodes = _numbers()
@@ -232,15 +232,15 @@ def _n_strange(played: Sequence[Played]) -> int:
 
 
 _MOST_SILENT = 5
-"""After so many iterations in a row without a difference between attempts nothing is going to change."""
+"""Consecutive iterations with nothing to learn from after which the training stops."""
 
 
 class Watch:
-    """Tells what was played, and stops a training that has nothing to learn from.
+    """Reports what was played, and stops a training run that has nothing to learn from.
 
     Args:
-        recipe: How it is learned.
-        tell: Is given what happens, as events.
+        recipe: Settings of the training.
+        tell: Called with each event.
     """
 
     def __init__(self, recipe: PlayedRecipe, tell: Callable[[JsonObject], None]) -> None:
@@ -248,18 +248,18 @@ class Watch:
         self._n_silent = 0
         self._began = 0.0
         self.report: dict[str, Any] = {}
-        """What is known of the iteration."""
+        """Report of the current iteration."""
 
     def begin(self) -> None:
         """Start the clock of an iteration, before it is played."""
         self._began = time.monotonic()
 
     def played(self, iteration: int, lived: Lived) -> None:
-        """Begin the report of an iteration that was played, and tell what is odd about it.
+        """Begin the report of an iteration that was played, and report anything unusual.
 
         Args:
             iteration: From 0.
-            lived: What was played.
+            lived: The episodes.
         """
         self.report = {
             "iteration": iteration + 1,
@@ -277,15 +277,15 @@ class Watch:
             )
 
     def say(self, message: str) -> None:
-        """Report a line to the process that waits for the training."""
+        """Send a message to the process that waits for the training."""
         self._tell({"kind": "message", "message": message})
 
     def check(self, n_learned: int, n_stale: int = 0) -> None:
-        """Stop where nothing was learned for long.
+        """Stop when several iterations in a row had nothing to learn from.
 
         Args:
-            n_learned: Steps that this iteration learns.
-            n_stale: Steps that it leaves out because they are too old.
+            n_learned: Steps that this iteration learns from.
+            n_stale: Steps that are left out because they are too stale.
 
         Raises:
             TrainingError: The latest iterations had nothing to learn from.
@@ -299,13 +299,13 @@ class Watch:
         same = f"all attempts at each seed had the same return ({self.report['episode_return']:.3g})"
         why = f"{'; '.join(others) or same}: there is nothing to learn from"
         raise TrainingError(
-            f"in {_MOST_SILENT} iterations up to {self.report['iteration']} {why}",
-            hint="easier tasks, a higher --temperature, more --num-generations, or a reward that"
-            " tells more; `sft local` first gives a model something to begin with",
+            f"in {_MOST_SILENT} iterations up to {self.report['iteration']}, {why}",
+            hint="easier tasks, a higher --temperature, more --num-generations, or denser"
+            " rewards; run `sft local` first for a model that sometimes succeeds",
         )
 
     def end(self, learning_rate: float) -> JsonObject:
-        """Tell the report of an iteration that was learned."""
+        """Complete, send and return the report of an iteration."""
         report = self.report
         report["seconds"] = time.monotonic() - self._began
         report["steps_per_s"] = report["n_steps"] / report["seconds"]

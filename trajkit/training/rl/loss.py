@@ -1,7 +1,7 @@
-"""The loss of steps that were played: a clipped objective, held to a reference, with the drift corrected.
+"""The loss of played steps: a clipped objective with a KL penalty and a correction for drift.
 
-What the Trainer minimises is equal to the loss of TRL's GRPOTrainer on the same rows (a test compares them);
-TRL's own loop cannot take one row per step (https://github.com/huggingface/trl/issues/4543).
+The loss equals that of TRL's GRPOTrainer on the same rows (a test compares them); TRL's own loop cannot take
+one row per step (https://github.com/huggingface/trl/issues/4543).
 """
 
 from __future__ import annotations
@@ -17,53 +17,53 @@ from trajkit.training.rl.recipe import RlRecipe
 
 
 class StepRow(NamedTuple):
-    """One step of an episode: the tokens that the model read and those that it drew."""
+    """One step of an episode: the tokens of the prompt and the sampled tokens."""
 
     prompt: Sequence[int]
     """Token ids of the prompt."""
     completion: Sequence[int]
-    """Token ids that were drawn, as they were drawn."""
+    """Sampled token ids, in order."""
     logprobs: Sequence[float]
-    """For each of them its natural-log probability under the distribution it was drawn from."""
+    """Natural-log probability of each under the distribution it was sampled from."""
     allowed: Sequence[bytes] | None = None
-    """For each of them those that a grammar allowed, as in `Sampled`; None where any could be drawn."""
+    """Tokens that a grammar allowed at each position, as in `Sampled`; None without a grammar."""
 
 
 class Scored(NamedTuple):
-    """What a model says of some rows."""
+    """The outputs of a model for some rows."""
 
     logps: Any
-    """Natural-log probability of each drawn token at the recipe's temperature, among those that its grammar
-    allowed, [rows, tokens]."""
+    """Natural-log probability of each sampled token at the recipe's temperature, among the tokens that its
+    grammar allowed, [rows, tokens]."""
     entropy: Any
-    """Entropy of the distribution at each of them, in nats, [rows, tokens]."""
+    """Entropy of the distribution at each token, in nats, [rows, tokens]."""
     values: Any
-    """Return that the value head expects from each step on, [rows]; None without one."""
+    """Return that the value head expects from each step on, [rows]; None without a value head."""
 
 
 class Loss(NamedTuple):
     """Sums over some rows, so that batches of any size add up to one step of the optimizer."""
 
     total: Any
-    """The loss, a tensor of one number with its gradient; divided already by what the whole step has."""
+    """The loss, a scalar tensor with its gradient; already divided by the size of the whole step."""
     n_clipped: Any
-    """Tokens whose ratio is outside the clip range, on the side where that matters."""
+    """Number of tokens for which the clipping has an effect."""
     value_loss: Any
-    """Half the mean squared error of the value head; None without one."""
+    """Half the mean squared error of the value head; None without a value head."""
 
 
 def collate(rows: Sequence[StepRow], *, padding: int, device: Any) -> dict[str, Any]:
-    """Tensors of some rows. A row that another one begins with is read as a part of it, not twice.
+    """Build tensors of some rows. A row that is the beginning of another one is computed once, within it.
 
-    So a conversation that only grows is one sequence with several answers. A sequence is filled up on the
-    left before its first answer, and on the right after its last one.
+    So a conversation that only grows is one sequence with several answers. A sequence is padded on the left
+    before its first answer, and on the right after its last one.
 
     Returns:
         `input_ids`, `attention_mask` and `position_ids` int64 [sequences, tokens]; `drawn` int64
-        [rows, completion] with the drawn tokens; `sequence` and `start` int64 [rows], which sequence a row is
-        in, and where its answer begins, counted from `n_prompt`, the first answer's place in every sequence;
-        `mask` float32 [rows, completion] (1 where a token was drawn), `sampled` float32 [rows, completion]
-        (the log-probabilities it was drawn with); where a grammar held some, `allowed` uint8
+        [rows, completion] with the sampled tokens; `sequence` and `start` int64 [rows], the row's sequence,
+        and where its answer begins, counted from `n_prompt`, the first answer's place in every sequence;
+        `mask` float32 [rows, completion] (1 for a sampled token), `sampled` float32 [rows, completion] (the
+        log-probabilities of the sampling); if a grammar constrained any row, `allowed` uint8
         [rows, completion, vocabulary / 8], a bit for each token.
     """
     torch = need("torch", extra="local")
@@ -105,7 +105,7 @@ def collate(rows: Sequence[StepRow], *, padding: int, device: Any) -> dict[str, 
 
 
 def _shared(rows: Sequence[StepRow]) -> list[tuple[tuple[int, ...], list[int]]]:
-    """The sequences with which no other one begins, each with its rows, in the order of the rows."""
+    """Return the sequences that are not the beginning of another, each with its rows, in row order."""
     whole = [(*row.prompt, *row.completion) for row in rows]
     found: list[tuple[tuple[int, ...], list[int]]] = []
     for line in sorted(range(len(rows)), key=lambda line: -len(whole[line])):
@@ -123,8 +123,8 @@ def scored(model: Any, batch: dict[str, Any], *, temperature: float, value_head:
     Args:
         model: A causal language model.
         batch: The batch.
-        temperature: What the logits are divided by.
-        value_head: Maps the last hidden state of a prompt to the expected return; None for none.
+        temperature: Divisor of the logits.
+        value_head: Maps the last hidden state of a prompt to the expected return; None without a value head.
     """
     torch = need("torch", extra="local")
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "position_ids")}
@@ -153,16 +153,16 @@ def scored(model: Any, batch: dict[str, Any], *, temperature: float, value_head:
 
 
 def correction(old: Any, sampled: Any, mask: Any, recipe: RlRecipe) -> tuple[Any, Any]:
-    """How much each token counts, because it was drawn by another distribution than the one that is trained.
+    """Weigh tokens, because they were sampled from another distribution than the one that is trained.
 
     Args:
-        old: Log-probabilities under the trained model before the iteration's first step of the optimizer.
-        sampled: Those that the tokens were drawn with.
-        mask: 1 for tokens that were drawn.
+        old: Log-probabilities under the trained model before the iteration's first optimizer step.
+        sampled: Log-probabilities of the sampling.
+        mask: 1 for sampled tokens.
         recipe: `importance` and its cap.
 
     Returns:
-        The weight of each token, 0 where it is left out; and where the cap had an effect, as booleans.
+        The weight of each token, 0 if it is left out; and whether the cap had an effect on it.
     """
     ratio = (old - sampled).exp()
     cap = recipe.importance_cap
@@ -177,7 +177,7 @@ def correction(old: Any, sampled: Any, mask: Any, recipe: RlRecipe) -> tuple[Any
 def policy_loss(
     found: Scored, batch: dict[str, Any], recipe: RlRecipe, *, n_rows: int, n_tokens: float
 ) -> Loss:
-    """The loss of a batch as a part of a step of the optimizer.
+    """Return the loss of a batch as a part of an optimizer step.
 
     With r the ratio of new to old probability, A the advantage of the step and w the correction:
     -w min(r A, clip(r, 1 - epsilon, 1 + epsilon_high) A) + beta KL - entropy_coef H for each token (Schulman
@@ -188,12 +188,12 @@ def policy_loss(
     "MiniMax-M1"). For awr -w A log p, where A is the weight of the step (Peng et al. 2019, eq. 8).
 
     Args:
-        found: What the model says now.
-        batch: What `collate` makes, with `old`, `reference` and `weight` [rows, completion], `advantage`
+        found: Outputs of the model with its current weights.
+        batch: A batch of `collate`, with `old`, `reference` and `weight` [rows, completion], `advantage`
             [rows], and `target` [rows] with a value head.
-        recipe: How.
-        n_rows: Rows of the whole step of the optimizer.
-        n_tokens: Tokens of it that are not left out.
+        recipe: Settings of the training.
+        n_rows: Rows of the whole optimizer step.
+        n_tokens: Tokens of the step that are not left out.
     """
     torch = need("torch", extra="local")
     weight, advantage = batch["weight"], batch["advantage"][:, None]

@@ -1,4 +1,4 @@
-"""Episodes of a store as what a model learns, and whether they are near enough to it to be learned."""
+"""Learn from the episodes of a store, if the model is close enough to the policy that played them."""
 
 from __future__ import annotations
 
@@ -29,67 +29,67 @@ from trajkit.training.rl.loss import StepRow, collate, scored
 from trajkit.training.rl.recipe import COMPARING, RlRecipe
 
 _MOST_SAMPLED = 1000
-"""Steps on which the distance is measured before a training."""
+"""Maximum number of steps on which the distance is measured before a training."""
 _LEAST_EFFECTIVE, _MOST_STALE = 0.05, 0.9
-"""Share of effective steps below which, and of stale steps above which, a training is refused."""
+"""A training is refused below this effective sample size, or above this share of stale steps."""
 _HELD_TO = ("response_format", "tool_choice", "parallel_tool_calls")
-"""Options of a request from which, with its tools, the grammar of the answer follows."""
+"""Options of a request that, with its tools, define the grammar of the answer."""
 _NO_LOGPROBS = "their steps have no log-probabilities"
 _OTHERWISE = "`trajkit weight --scheme advantage`, then `trajkit sft local`, learns from a store without them"
 
 
 class Distance(NamedTuple):
-    """How far a model is from the policy that played some steps."""
+    """The distance of a model from the policy that played some steps."""
 
     n_steps: int
-    """Steps that were looked at."""
+    """Number of steps measured."""
     effective: float
     """Effective sample size as a share of them: (sum w)^2 / sum w^2 / n, where w is the ratio of the
     probabilities that the model and the behaviour policy give to an answer (Kong 1992)."""
     kl: float
-    """KL divergence of the behaviour policy from the model, mean of a token, in nats."""
+    """Mean KL divergence of the behaviour policy from the model per token, in nats."""
     stale: float
     """Share of the steps whose ratio is outside 1 / max_staleness to max_staleness."""
 
     def check(self) -> None:
-        """Raise where nothing can be learned.
+        """Refuse steps that are too far from the model.
 
         Raises:
-            DataError: Too few steps are near enough.
+            DataError: Too few steps are close enough.
         """
         if self.effective < _LEAST_EFFECTIVE or self.stale > _MOST_STALE:
             raise DataError(
                 f"the episodes are too far from the model: effective sample size {self.effective:.1%},"
-                f" {self.stale:.1%} of the steps are too stale, KL divergence {self.kl:.3g} nats a token",
+                f" {self.stale:.1%} of the steps are too stale, KL divergence {self.kl:.3g} nats per token",
                 hint="start from the model that played them, or play new ones with `trajkit rollout`",
             )
 
 
 class _Kept(NamedTuple):
-    """An episode of a store that is learned."""
+    """An episode of a store to learn from."""
 
     trace: Trace
     asks: tuple[Ask | None, ...]
-    """For each row what a grammar held its answer to; None where it was free, or where that is not stored."""
+    """The request with the grammar of each row's answer; None without one, or if it is not stored."""
 
 
 class Logged:
-    """The episodes of a store that can be learned, and how many cannot.
+    """The episodes of a store that a model can learn from, and counts of the others.
 
     Args:
         data: The store.
         tokenizer: Hash of the model's tokenizer.
-        recipe: How they are learned.
+        recipe: Settings of the training.
 
     Raises:
-        DataError: The ids are another tokenizer's, or no episode can be learned; the hint says what else the
-            store is good for.
+        DataError: The ids are another tokenizer's, or no episode can be learned; the hint has another way to
+            use the store.
     """
 
     def __init__(self, data: Dataset, tokenizer: str, recipe: RlRecipe) -> None:
         self._recipe = recipe
         self.left: Counter[str] = Counter()
-        """Episodes that are not learned, by reason."""
+        """Number of episodes that are not learned, by reason."""
         self._kept: list[_Kept] = []
         for episode in data:
             reason = _reason(episode, tokenizer, data.store.path, recipe)
@@ -98,7 +98,7 @@ class Logged:
             else:
                 self.left[reason] += 1
         if not self._kept:
-            said = ", ".join(f"{n:,}: {reason}" for reason, n in self.left.items()) or "it has no episode"
+            said = ", ".join(f"{n:,}: {reason}" for reason, n in self.left.items()) or "it has no episodes"
             unsaid = "--algorithm awr needs no log-probabilities; " if _NO_LOGPROBS in self.left else ""
             raise DataError(f"{data.store.path} cannot be learned: {said}", hint=unsaid + _OTHERWISE)
         groups: dict[tuple[Any, ...], list[_Kept]] = {}
@@ -114,11 +114,11 @@ class Logged:
 
     @property
     def traces(self) -> list[Trace]:
-        """Those that are learned, without what their grammars allowed."""
+        """The learned episodes, without the tokens that their grammars allowed."""
         return [kept.trace for kept in self._kept]
 
     def lived(self, iteration: int, voice: Voice) -> Lived:
-        """The groups of an iteration; after the last one it begins with the first again.
+        """Return the groups of an iteration; after the last group, the first follows again.
 
         Args:
             iteration: From 0.
@@ -136,7 +136,7 @@ class Logged:
 
     @property
     def facts(self) -> JobData:
-        """What a job says of it."""
+        """The facts about the data for the job's record."""
         rows = [row for trace in self.traces for row in trace.rows]
         sizes = [len(row.prompt) + len(row.completion) for row in rows]
         manifest = self._data.store.manifest
@@ -154,7 +154,7 @@ class Logged:
         )
 
     def distance(self, base: str, tokenizer: ChatTemplate) -> Distance:
-        """How far a model is from the policy that played, on some of the steps.
+        """Measure the distance of a model from the policy that played, on some of the steps.
 
         Args:
             base: Folder or id of the model.
@@ -179,12 +179,12 @@ class Logged:
 
 
 def distance_of(gaps: Sequence[float], n_tokens: int, most: float) -> Distance:
-    """The distance from the differences of the log-probabilities of whole answers.
+    """Compute the distance from the differences of the log-probabilities of whole answers.
 
     Args:
-        gaps: Of each step the model's less the behaviour policy's.
+        gaps: The model's log-probability minus the behaviour policy's, for each step.
         n_tokens: Tokens of all answers.
-        most: Ratio beyond which a step is too stale.
+        most: Maximum ratio, or its inverse, of a step that is not too stale.
     """
     gap = np.array(gaps)
     ratio = np.exp(gap - gap.max())  # a common factor cancels
@@ -194,7 +194,7 @@ def distance_of(gaps: Sequence[float], n_tokens: int, most: float) -> Distance:
 
 
 def _reason(episode: Episode, tokenizer: str, path: Path, recipe: RlRecipe) -> str | None:
-    """Why an episode cannot be learned; None where it can.
+    """Return why an episode cannot be learned; None if it can.
 
     Raises:
         DataError: Its ids are another tokenizer's.
@@ -225,7 +225,7 @@ def _reason(episode: Episode, tokenizer: str, path: Path, recipe: RlRecipe) -> s
 
 
 def _acting(episode: Episode) -> tuple[bool, ...]:
-    """Which steps acted on the environment; all of them where none says so (as in `curation.rewards`)."""
+    """Return which steps acted on the environment; all if no step has a result (as in `curation.rewards`)."""
     acting = tuple(
         any(told is not None for told in (step.action_executed, step.reward, step.terminated))
         for step in episode.steps
@@ -255,7 +255,7 @@ def _row(step: Transition) -> StepRow:
 
 
 def _ask(step: Transition) -> Ask | None:
-    """The request of a step whose answer was held to a grammar; None for others."""
+    """Return the request of a step whose answer was constrained by a grammar; None for others."""
     extra: Any = step.extra or {}
     if not (extra.get("sampling") or {}).get("is_masked") or not isinstance(extra.get("request"), dict):
         return None
@@ -267,7 +267,7 @@ def _ask(step: Transition) -> Ask | None:
 
 
 def _with_allowed(row: StepRow, ask: Ask | None, voice: Voice) -> StepRow:
-    """The row with the tokens that its grammar allowed: it was drawn from a distribution over them."""
+    """Return the row with the tokens that its grammar allowed, from which it was sampled."""
     return row if ask is None else row._replace(allowed=allowed_tokens(voice, ask, row.completion))
 
 

@@ -1,4 +1,4 @@
-"""A model that is being trained plays: groups of attempts at the same seeds, all in lock step."""
+"""Play with a model that is being trained: groups of attempts at the same seeds, all in lock step."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from trajkit.schema import Purpose
 from trajkit.training.rl.recipe import PlayedRecipe, WorldRecipe
 
 _SIDE_BY_SIDE = 256
-"""The most episodes that are played at once."""
+"""Maximum number of concurrent episodes."""
 
 
 def player_of(base: str, recipe: WorldRecipe) -> LocalPlayer:
-    """The model as one that plays: its prompts, and how its answers are drawn.
+    """Return the model as a player: its prompts, and how its answers are sampled.
 
     Raises:
-        RequestError: There is no such variant, or a value cannot be.
-        ConfigError: The configuration cannot be used.
+        RequestError: There is no such variant, or a value is invalid.
+        ConfigError: The configuration is invalid.
     """
     player = LocalPlayer(
         name="policy",
@@ -62,7 +62,7 @@ def player_of(base: str, recipe: WorldRecipe) -> LocalPlayer:
 
 
 def sources_of(world: WorldRecipe) -> dict[str, str]:
-    """Digests of the code and the prompts of the user that decide what is played, by what names them."""
+    """Return digests of the user's code and prompts that decide what is played, by spec or path."""
     found = {spec: code_digest(spec) for spec in (world.env, world.policy)}
     if world.config:
         which = VariantOf(Path(world.config), world.function, world.variant)
@@ -71,7 +71,7 @@ def sources_of(world: WorldRecipe) -> dict[str, str]:
 
 
 def check_sources(world: WorldRecipe) -> None:
-    """Raise where what a job plays is not what it was prepared with.
+    """Refuse a job whose code or configuration has changed since its preparation.
 
     Raises:
         RequestError: The code of an environment or an agent has changed, or a configuration has.
@@ -80,19 +80,19 @@ def check_sources(world: WorldRecipe) -> None:
     changed = [name for name, digest in world.sources.items() if now.get(name) != digest]
     if changed:
         raise RequestError(
-            f"{changed[0]} has changed since this job was prepared: it would go on with something else",
-            hint="undo the change, or give the command of the job again: it makes a new one",
+            f"{changed[0]} has changed since this job was prepared",
+            hint="undo the change, or run the job's command again, which makes a new job",
         )
 
 
 class Stage:
-    """Where a model plays, as it is at the time. Its environments stay open until `close`.
+    """Plays with the current weights of a model. Its environments stay open until `close`.
 
     Args:
         base: Folder or id of the model, for its name.
-        recipe: What is played, and how the model is asked.
-        tokenizer: The model's.
-        answer: Answers where the model is at a service; None for this machine.
+        recipe: What is played, and how the model is called.
+        tokenizer: The model's tokenizer.
+        answer: Answers prompts if the model is at a service; None for this machine.
     """
 
     def __init__(
@@ -107,21 +107,21 @@ class Stage:
         self._model: LocalModel | None = None
 
     def seeds(self, iteration: int) -> Seeds:
-        """The seeds of an iteration; after the last one it begins with the first again."""
+        """Return the seeds of an iteration; after the last seed, the first follows again."""
         n = self._recipe.seeds_per_iteration
         return as_seeds(
             sorted({self._seeds[at % len(self._seeds)] for at in range(iteration * n, iteration * n + n)})
         )
 
     def attempts(self, network: Any, iteration: int) -> list[Played]:
-        """Play the groups of an iteration: what is drawn follows from the recipe's seed and the iteration.
+        """Play the groups of an iteration; the sampling depends on the recipe's seed and the iteration.
 
         Args:
-            network: The model as it is now; None where it is at a service.
+            network: The model with its current weights; None if it is at a service.
             iteration: From 0.
 
         Returns:
-            The episodes in the order of task, seed and attempt, with those that a fault ended.
+            The episodes in the order of task, seed and attempt, including those that a fault ended.
         """
         n = self._recipe.num_generations
         draws = {
@@ -131,7 +131,7 @@ class Stage:
         return self._play(network, draws, self.seeds(iteration), Purpose.TRAIN)
 
     def measured(self, network: Any) -> list[Played]:
-        """Play each held-out seed once; the same model plays the same."""
+        """Play each held-out seed once; the same weights play the same episodes."""
         return self._play(
             network, {"policy": self._recipe.seed}, as_seeds(self._recipe.play.eval_seeds), Purpose.EVAL
         )
@@ -153,7 +153,7 @@ class Stage:
             run_seed=self._recipe.seed,
             history=world.history,
             max_steps=world.max_episode_steps,
-            # what an agent asks for itself does not count: it is this distribution that learns
+            # overrides the agent's own sampling settings: the model learns this distribution
             decodings=(Decoding(temperature=world.temperature, top_p=world.top_p),) if world.policy else (),
             concurrency=min(_SIDE_BY_SIDE, len(seeds) * len(world.tasks) * len(draws)),
         )
@@ -165,10 +165,10 @@ class Stage:
         if network is not None:
             network.eval()
         if self._model is None:
-            # an adapter works from inside its base, which says itself what it takes
+            # the adapter works inside its base, whose signature gives the accepted arguments
             inner = network.get_base_model() if hasattr(network, "get_base_model") else network
             self._model = LocalModel.of(inner, self._tokenizer, name=self._player.found.model)
-        self._model.forget()  # what was kept of prompts is that of earlier weights
+        self._model.forget()  # cached prompts are of earlier weights
         return self._model
 
     async def _run(
@@ -189,7 +189,7 @@ class Stage:
             await models.end()
 
     def _policy(self, models: LocalModels, plan: Plan, caller: Caller) -> LocalPolicy | AgentPolicy:
-        """The model itself, or an agent whose calls it answers."""
+        """Return the policy of the model, or of an agent whose calls the model answers."""
         world = self._recipe.play
         if not world.policy:
             return LocalPolicy(self._player, models, plan, caller, rule=self._rule)

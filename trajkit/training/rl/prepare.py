@@ -44,56 +44,56 @@ _DECIDING = ("torch", "transformers", "peft", "accelerate", "tokenizers", "numpy
 HELD_OUT = "held_out.json"
 """Initial states of the reserved worlds, in the folder of a job."""
 _USUAL_HELD_OUT = 32
-"""How many reserved seeds an evaluation uses by default."""
+"""Default number of reserved seeds in an evaluation."""
 
 
 class RlRequest(Model):
-    """What is trained by playing what."""
+    """A training job to prepare."""
 
     base: str
     """Folder or id of the model."""
     recipe: RlRecipe
-    """How."""
+    """Settings of the training."""
     store: Path | None = None
-    """Logged episodes to learn in place of playing."""
+    """Store of logged episodes to learn from instead of playing."""
     tokenizer: str | None = None
-    """Folder or id of a tokenizer that stands in the place of the model's own."""
+    """Folder or id of a tokenizer that replaces the model's own."""
     chat_template: str | None = None
-    """The same for its chat template: `chatml`, `plain`, or a file."""
+    """Chat template that replaces the tokenizer's own: `chatml`, `plain`, or a file."""
 
 
 class PreparedRl(NamedTuple):
     """A job that can be started."""
 
     job: TuneJob
-    """The job, saved."""
+    """The saved job."""
     recipe: RlRecipe
-    """How, with nothing left open."""
+    """The recipe with every field filled in."""
     sizes: Sizes
-    """How large the model is, and how much of it is trained."""
+    """Size of the model, and the number of trained weights."""
     is_new: bool
-    """False when the same job was there already: that is the one."""
+    """False if the same job existed already; then it is this job."""
     distance: Distance | None = None
-    """How far the model is from the policy that played logged episodes; None where it plays itself, where awr
-    learns, which does not ask, and of a job that was there already."""
+    """Distance of the model from the policy that played logged episodes; None if the model plays itself, for
+    awr, and for a job that existed already."""
 
 
 def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> PreparedRl:
     """Write a job. Nothing is started.
 
-    The same model and recipe give the same job: it is found and not made twice.
+    The same model and recipe give the same job, which is then found instead of created.
 
     Args:
-        request: What is asked for.
-        runs: Where jobs are kept.
+        request: The job to prepare.
+        runs: Folder of the jobs.
         name: Name of the job; None for one made of the model and the environment.
 
     Raises:
-        RequestError: A seed to learn from is reserved, one to measure with is not, or there is no such
-            environment, task, model, function or variant.
-        DataError: Logged episodes cannot be learned: they leak, they lack what is needed, or the model is too
-            far from the policy that played them.
-        ConfigError: The configuration cannot be used.
+        RequestError: A training seed is reserved, a held-out seed is not, or there is no such environment,
+            task, model, function or variant.
+        DataError: Logged episodes cannot be learned: they leak, lack required values, or the model is too far
+            from the policy that played them.
+        ConfigError: The configuration is invalid.
         MissingExtra: A package is not installed.
     """
     recipe = request.recipe
@@ -147,54 +147,54 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
 
 
 class TinkerRequest(Model):
-    """What is trained at a service that speaks Tinker's API."""
+    """A job to prepare for a service with Tinker's API."""
 
     base: str
-    """The model, as the service calls it."""
+    """The model, as the service names it."""
     recipe: TinkerRecipe
-    """How."""
+    """Settings of the training."""
     tokenizer: str | None = None
-    """Folder or id of the model's tokenizer; None for the model's name."""
+    """Folder or id of the model's tokenizer; None for the model's name as the id."""
     chat_template: str | None = None
     """`chatml`, `plain`, or a file; None for the tokenizer's own."""
 
 
 class Reading(NamedTuple):
-    """How much a model at a service is to read and say."""
+    """The expected use of a model at a service."""
 
     n_episodes: int
     """Episodes of all iterations and measurements."""
     n_prompt: int
     """Tokens of the longest first prompt of a task."""
     most_steps: int | None
-    """The most steps of an episode; None where the environment does not say."""
+    """Maximum steps per episode; None if the environment has no limit."""
 
 
 class PreparedTinker(NamedTuple):
-    """A job that can be started, and paid for."""
+    """A job that can be started and costs money."""
 
     job: TuneJob
-    """The job, saved."""
+    """The saved job."""
     recipe: TinkerRecipe
-    """How, with nothing left open."""
+    """The recipe with every field filled in."""
     reading: Reading
-    """What it costs, in tokens."""
+    """The expected use, in episodes, tokens and steps."""
     is_new: bool
-    """False when the same job was there already: that is the one."""
+    """False if the same job existed already; then it is this job."""
 
 
 def prepare_tinker(request: TinkerRequest, runs: Runs, *, name: str | None = None) -> PreparedTinker:
     """Write a job. Nothing is started, and the service is not called.
 
     Args:
-        request: What is asked for.
-        runs: Where jobs are kept.
+        request: The job to prepare.
+        runs: Folder of the jobs.
         name: Name of the job; None for one made of the model and the environment.
 
     Raises:
-        RequestError: A seed to learn from is reserved, one to measure with is not, or there is no such
-            environment, task, tokenizer, function or variant.
-        ConfigError: The configuration cannot be used.
+        RequestError: A training seed is reserved, a held-out seed is not, or there is no such environment,
+            task, tokenizer, function or variant.
+        ConfigError: The configuration is invalid.
         MissingExtra: A package is not installed.
     """
     base = request.base
@@ -236,7 +236,7 @@ def prepare_tinker(request: TinkerRequest, runs: Runs, *, name: str | None = Non
 
 
 def _reading(base: str, recipe: TinkerRecipe, template: ChatTemplate) -> Reading:
-    """What will be read and said, found by the first prompt of each task, which is written and not sent."""
+    """Estimate the use from the first prompt of each task, which is rendered but not sent."""
     play = recipe.play
     lengths: list[int] = []
 
@@ -256,7 +256,7 @@ def _reading(base: str, recipe: TinkerRecipe, template: ChatTemplate) -> Reading
 
 
 def _most_steps(stage: Stage, world: WorldRecipe) -> int | None:
-    """The step limit of the longest task, as the environment says it."""
+    """Return the largest step limit of the tasks, as the environment gives it."""
     info, limits = typed_environment(world.env, world.env_settings), []
     for task in world.tasks:
         environment = info.make(task)
@@ -272,14 +272,14 @@ def _write_held_out(folder: Path, world: WorldRecipe) -> None:
 
 
 def _origin(world: WorldRecipe, data: Dataset | None) -> Origin:
-    """What the learned steps are of: those of the store, or those that will be played."""
+    """Return the origin of the learned steps: of those in the store, or of those that will be played."""
     if data is not None:
         return origin_of(data)
     return Origin(*((name,) if name else () for name in (world.function, world.variant)))
 
 
 def _settled_world(recipe: PlayedRecipe) -> WorldRecipe:
-    """What is played, with tasks, seeds and configuration found, and checked against what is reserved."""
+    """Return what is played with all tasks, seeds and paths filled in, and check it against reservations."""
     world = recipe.play
     if secret := next(filter(names_a_secret, world.env_settings), None):
         raise RequestError(
@@ -306,7 +306,7 @@ def _settled_world(recipe: PlayedRecipe) -> WorldRecipe:
         refuse_reserved(info.env_id, tasks, seeds)
         if held_out is not None and (both := seeds.first_shared(held_out)) is not None:
             raise RequestError(
-                f"seed {both} is one to learn from and one to measure with", hint="other --seeds"
+                f"seed {both} is both a training seed and a held-out seed", hint="choose other --seeds"
             )
     else:
         taken = {
@@ -320,12 +320,12 @@ def _settled_world(recipe: PlayedRecipe) -> WorldRecipe:
 
 
 def _reservations(world: WorldRecipe) -> list[Reservation]:
-    """What the project keeps for evaluation of the worlds that are played."""
+    """Return the project's reservations for the environment and tasks that are played."""
     return [each for each in reserved() if each.env == world.env_name and set(each.tasks) & set(world.tasks)]
 
 
 def _held_out(world: WorldRecipe, kept: Sequence[Reservation]) -> Seeds | None:
-    """The seeds to measure with: as given, else the first of those that are reserved for every task."""
+    """Return the held-out seeds: the given ones, else the first that are reserved for every task."""
 
     def is_kept(seed: int) -> bool:
         return all(any(task in each.tasks and each.seeds.has(seed) for each in kept) for task in world.tasks)

@@ -1,4 +1,4 @@
-"""How a model learns by playing. Names are those of TRL's GRPOConfig where it has the same thing."""
+"""Settings of reinforcement learning, named as in TRL's GRPOConfig if it has the same setting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Coefficient = Annotated[float, Field(ge=0)]
 
 COMPARING = ("grpo", "gigpo", "rloo", "awr")
-"""The algorithms that compare the attempts at a seed."""
+"""Algorithms that compare the attempts at a seed."""
 _SMALL, _SMALL_RATE, _LARGE_RATE = 10_000_000, 2e-3, 2e-5
 _NOT_HERE = {
     "packing": False,
@@ -30,164 +30,164 @@ _NOT_HERE = {
 
 
 class WorldRecipe(PlayRecipe):
-    """Which episodes are played, and how the model is asked."""
+    """The episodes to play, and how the model is called."""
 
     env: str = ""
-    """The environment: a known name, `my_pkg.env:MyEnv`, or `gym:Maze-v0`; empty where logged episodes are
-    learned and nothing measures."""
+    """The environment: a known name, `my_pkg.env:MyEnv`, or `gym:Maze-v0`; empty to learn from logged
+    episodes without measurements."""
     env_settings: dict[str, str] = {}
     """Its settings, as they were typed."""
     env_name: str = ""
-    """What it is called in stores and reservations."""
+    """Its name in stores and reservations."""
     folder: str = ""
-    """Folder in which an environment of one's own is imported; empty for the working folder."""
+    """Folder from which the user's own environment is imported; empty for the working folder."""
     sources: dict[str, str] = {}
-    """Digests of the user's files that are read again when a killed training goes on, by what names them."""
+    """Digests of the user's files that a resumed training reads again, by spec or path."""
     policy: str = ""
-    """An agent of one's own that plays with the model, as `my_pkg.agent:MyAgent`; empty where the model names
-    the actions itself."""
+    """The user's own agent that plays with the model, as `my_pkg.agent:MyAgent`; empty if the model itself
+    names the actions."""
     policy_settings: dict[str, str] = {}
     """Its settings, as they were typed."""
     seeds: str = ""
-    """Seeds to learn from, half-open; empty for as many as are needed, from 0 on, without reserved ones."""
+    """Seeds to learn from, half-open; empty for as many as are needed, from 0, without reserved ones."""
     eval_seeds: str = ""
     """Reserved seeds to measure with, each on every task; empty for none."""
     max_episode_steps: Positive | None = None
     """Actions after which an episode is cut off; None leaves that to the environment."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Only the likeliest tokens with this share of the probability are drawn."""
+    """Draw only from the likeliest tokens with this total probability."""
     json_mode: JsonMode = JsonMode.OFF
-    """How answers are held to their shape: off leaves it to the model to learn it."""
+    """How answers are constrained to their format; with off, the model must learn it."""
 
 
 class PlayedRecipe(Model):
-    """What is played and how its steps are compared, wherever the model is."""
+    """What is played and how its steps are compared, for a model here or at a service."""
 
     play: WorldRecipe = WorldRecipe()
-    """What is played."""
+    """The episodes to play."""
     algorithm: Algorithm = "grpo"
-    """How a step's advantage is estimated."""
+    """Estimator of a step's advantage."""
     iterations: Positive = 20
-    """How often the model plays and then learns from that."""
+    """Rounds of playing and then learning from the episodes."""
     seeds_per_iteration: Positive = 4
-    """Seeds that an iteration plays, each on every task."""
+    """Seeds per iteration, each played on every task."""
     num_generations: Positive = 8
-    """Attempts at each seed of a task: a group."""
+    """Attempts at each seed of a task; they form a group."""
     epochs: Positive = 1
     """Passes over the steps of an iteration."""
     minibatches: Positive = 4
-    """Steps of the optimizer in a pass."""
+    """Optimizer steps per pass."""
     scale_rewards: bool = True
-    """Divide a group's advantages by their standard deviation (of grpo and gigpo)."""
+    """For grpo and gigpo: divide a group's advantages by their standard deviation."""
     baseline: Literal["steps", "attempts"] = "steps"
-    """What an attempt of a group is compared with: the mean over the group's steps, so that as much pushes
-    actions up as down; or the mean over its attempts, as the papers have it, where failures that last longer
-    count more. Of all but ppo and awr."""
+    """Baseline of an attempt in a group: the mean over the group's steps, so that a group's advantages sum to
+    0; or the mean over its attempts, as in the papers, so that longer failures count more. Not for ppo and
+    awr."""
     gamma: Share = 1.0
-    """Discount of later rewards at each step."""
+    """Discount of later rewards per step."""
     lam: Share = 0.95
-    """Of ppo: weight of long advantages (GAE, Schulman et al. 2016)."""
+    """For ppo: lambda of generalized advantage estimation (GAE, Schulman et al. 2016)."""
     awr_temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Of awr: the weight of a step is exp(advantage / this)."""
+    """For awr: the weight of a step is exp(advantage / this)."""
     eval_every: Positive = 5
     """Iterations between two measurements on the held-out seeds."""
     keep_rollouts: bool = False
-    """Keep what each iteration played as a store in the job's folder."""
+    """Keep the episodes of each iteration as a store in the job's folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Of the adapter's first weights, of what is drawn, and of the order of rows."""
+    """Seed of the adapter's initial weights, of the sampling, and of the order of rows."""
 
     @model_validator(mode="after")
     def _check_played(self) -> Self:
         if self.num_generations == 1 and self.algorithm in COMPARING:
             raise ValueError(
                 f"{self.algorithm} compares the attempts at a seed, and num_generations is 1: give 2 or more,"
-                " or take --algorithm reinforce"
+                " or use --algorithm reinforce"
             )
         if self.play.temperature <= 0:
-            raise ValueError("temperature 0 always plays the same: nothing can be learned from it")
+            raise ValueError("temperature 0 always plays the same episodes: nothing can be learned from them")
         return self
 
     @property
     def n_updates(self) -> int:
-        """Steps of the optimizer in an iteration."""
+        """Optimizer steps per iteration."""
         return self.epochs * self.minibatches
 
     @property
     def n_groups(self) -> int:
-        """Groups of an iteration."""
+        """Groups per iteration."""
         return self.seeds_per_iteration * len(self.play.tasks)
 
 
 class RlRecipe(PlayedRecipe, LocalRecipe):
-    """Everything that decides what comes out, but for the model."""
+    """All settings that affect the result, except for the model."""
 
     accumulates: ClassVar[bool] = False
     per_device_train_batch_size: Positive = 64
-    """Steps of episodes that are computed at once; it changes the memory and not the result."""
+    """Steps of episodes that are computed at once; it affects the memory, not the result."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None  # type: ignore[assignment]
-    """At its highest; None for 0.002 below ten million weights, and 0.00002 above."""
+    """Highest learning rate; None for 0.002 below ten million weights, and 0.00002 above."""
     lr_scheduler_type: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "constant"
-    """How it falls."""
+    """Schedule of the learning rate."""
     warmup_steps: Coefficient = 0
-    """Steps in which it rises; below 1, a share of all steps."""
+    """Steps of warm-up; below 1, a share of all steps."""
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "cispo"] = "bnpo"
-    """The loss is a mean over each row's tokens and then over rows; over all tokens; over the longest answers
-    that could be; over all tokens, with clipped weights in place of a clipped objective."""
+    """The loss is a mean over each row's tokens and then over rows; over all tokens; over the maximum
+    answer length; over all tokens, with clipped weights instead of a clipped objective."""
     epsilon: Share = 0.2
-    """The ratio of new to old probability counts down to 1 less this."""
+    """Lower clip bound of the ratio of new to old probability: 1 minus this."""
     epsilon_high: Coefficient | None = None
-    """And up to 1 more than this; None for the same. Of `cispo` the largest weight itself."""
+    """Upper clip bound: 1 plus this; None for `epsilon`. For `cispo`, the largest weight itself."""
     beta: Coefficient = 0.0
-    """How strongly the model is held to the one that it starts from: factor of the KL divergence."""
+    """Strength of the tie to the initial model: factor of the KL divergence."""
     entropy_coef: Coefficient = 0.0
-    """Bonus for answers that are less certain: factor of the entropy of a token."""
+    """Bonus for less certain answers: factor of the entropy of a token."""
     importance: Literal["token_truncate", "token_mask", "none"] = "token_truncate"
-    """What becomes of tokens that the trained model gives another probability than they were drawn with: the
-    ratio of the two is a weight, cut at the cap; or those beyond the cap (or 1 / cap) are left out."""
+    """Weight of tokens whose probability under the trained model differs from that of the sampling: the ratio
+    of the two, truncated at the cap; or tokens beyond the cap (or 1 / cap) are left out."""
     importance_cap: Annotated[float, Field(ge=1)] = 2.0
     """The cap."""
     max_staleness: Annotated[float, Field(gt=1)] = 10.0
-    """Of logged episodes: steps are left out whose answer has become so many times more or less probable."""
+    """For logged episodes: leave out steps whose answer is this many times more or less probable now."""
     value_coef: Coefficient = 0.5
-    """Of ppo: factor of the loss of the value head."""
+    """For ppo: factor of the loss of the value head."""
     max_kl: Annotated[float, Field(gt=0)] | None = None
-    """Stop when a token's KL divergence from the first model is above this, in nats; None never stops."""
+    """Stop when the mean KL divergence from the initial model exceeds this, in nats; None never stops."""
 
     @model_validator(mode="after")
     def _check_rl(self) -> Self:
         for name, usual in _NOT_HERE.items():
             if getattr(self, name) != usual:
                 raise ValueError(
-                    f"{name} has no meaning here: iterations, epochs and minibatches say how long"
+                    f"{name} does not apply here: iterations, epochs and minibatches set the length"
                 )
         return self
 
     def of_size(self, n_weights: int) -> Self:
-        """The same with the learning rate that fits a model of so many weights, where none is given."""
+        """Return the recipe with the default learning rate for this many weights, if none is given."""
         if self.learning_rate is not None:
             return self
         rate = _SMALL_RATE if n_weights < _SMALL else _LARGE_RATE
         return self.model_copy(update={"learning_rate": rate})
 
     def training_arguments(self) -> dict[str, Any]:
-        """What transformers' TrainingArguments take of it by the same names."""
+        """Return the arguments that have the same names in transformers' TrainingArguments."""
         steps = {"max_steps": self.iterations * self.n_updates}
-        # a step of the optimizer cuts its minibatch itself: minibatches are as large as what was played
+        # an optimizer step cuts its own minibatch, whose size depends on the episodes that were played
         fixed = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 1}
         return super().training_arguments() | steps | fixed
 
 
 class TinkerRecipe(PlayedRecipe):
-    """The same with a model at a service that speaks Tinker's API."""
+    """The recipe for a model at a service with Tinker's API."""
 
     algorithm: Literal["grpo", "gigpo", "rloo", "reinforce"] = "grpo"
     """How a step's advantage is estimated."""
     minibatches: Positive = 1
-    """Steps of the optimizer in a pass."""
+    """Optimizer steps per pass."""
     loss_fn: Literal["importance_sampling", "ppo", "cispo"] = "importance_sampling"
-    """The service's loss. With one step in an iteration the first two are the same."""
+    """The service's loss. With one step per iteration, the first two are equal."""
     learning_rate: Annotated[float, Field(gt=0)] = 4e-5
-    """Of Adam; constant."""
+    """Constant learning rate of Adam."""
     r: Positive = 32
     """Rank of the adapter."""
     base_url: str = ""
@@ -198,8 +198,8 @@ class TinkerRecipe(PlayedRecipe):
         if (self.play.temperature, self.play.top_p, self.play.json_mode) != (1, 1, JsonMode.OFF):
             raise ValueError(
                 "the service computes probabilities at temperature 1, with top_p 1 and without a schema:"
-                " answers can only be drawn so"
+                " answers must be sampled in this way"
             )
         if self.play.policy:
-            raise ValueError("an agent of your own plays with `rl local` only")
+            raise ValueError("your own agent can play with `rl local` only")
         return self

@@ -1,4 +1,4 @@
-"""One iteration as a model learns it: rows with log-probabilities and advantages, cut into minibatches."""
+"""The training data of one iteration: rows with log-probabilities and advantages, in minibatches."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from trajkit.training.rl.recipe import RlRecipe
 
 
 class Networks(NamedTuple):
-    """What is asked about the rows."""
+    """The networks that score the rows."""
 
     model: Any
     """The model that is trained."""
     first: Sequence[Any]
-    """The weights of it that are trained, as they were at first, in the order of the model."""
+    """Initial values of its trained weights, in the order of the model."""
     value_head: Any
-    """Maps a hidden state to the expected return; None for none."""
+    """Maps a hidden state to the expected return; None without a value head."""
     context: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
-    """The precision in which it is trained."""
+    """Context with the precision of the training."""
 
 
 class Measured(NamedTuple):
-    """What the rows say of the model that played them, before it learns from them."""
+    """Measures of the model on the rows, before it learns from them."""
 
     kl: float
-    """Mean KL divergence of a token from the first model, in nats (Schulman's k3 estimate)."""
+    """Mean KL divergence from the initial model per token, in nats (Schulman's k3 estimate)."""
     entropy: float
-    """Mean entropy of a token, in nats."""
+    """Mean entropy per token, in nats."""
     drift: float
-    """Mean absolute difference of a token's log-probability when it was drawn and when it is trained."""
+    """Mean absolute difference between a token's log-probabilities in sampling and in training."""
     importance_share: float
     """Share of the tokens on which the cap of the correction had an effect."""
     n_learned: int
-    """Rows that are learned; those that have nothing to compare with are not."""
+    """Number of learned rows; rows without anything to compare with are left out."""
     n_silent: int
-    """Groups whose attempts all did equally well."""
+    """Groups with a single attempt, or whose attempts all have the same score."""
     n_stale: int
-    """Rows that are left out because the model is too far from the policy that played them."""
+    """Rows left out because the model is too far from the policy that played them."""
 
 
 class Round:
     """The rows of an iteration, ready to be learned.
 
     Args:
-        experience: What was played.
+        experience: The steps that were played.
         networks: The models, none of them in training mode.
-        recipe: How it is learned.
-        padding: A token; any will do.
-        max_staleness: Steps are left out whose answer has become so many times more or less probable since
-            it was drawn; None leaves none out.
+        recipe: Settings of the training.
+        padding: Id of the padding token; any token is valid.
+        max_staleness: Leave out steps whose answer has become more than this many times more or less
+            probable since it was sampled; None leaves none out.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class Round:
         self._columns: dict[str, list[Any]] = {name: [None] * n for name in ("old", "reference", "weight")}
         self._values = None if networks.value_head is None else np.zeros(n)
         self._sums, self._gaps = np.zeros(4), np.zeros(n)
-        """Of each row: how much more probable its answer is now than when it was drawn, as a logarithm."""
+        """Log-ratio of each answer's probability now to its probability when it was sampled."""
         with need("torch", extra="local").no_grad():
             for places in self._cut(range(n)):
                 self._score(places, networks)
         self._learn(max_staleness)
 
     def _score(self, places: Sequence[int], networks: Networks) -> None:
-        """Run the models on some rows, and keep what they say."""
+        """Run the models on some rows, and keep the results."""
         temperature = self._recipe.play.temperature
         batch = self._batch(places)
         with networks.context():
@@ -104,14 +104,14 @@ class Round:
             self._values[list(places)] = found.values.cpu().numpy()
 
     def _learn(self, max_staleness: float | None) -> None:
-        """Choose what is learned, and how much better each step was than what it is compared with."""
+        """Choose the learned rows, and compute the advantages."""
         recipe, found = self._recipe, self._experience.advantages(self._recipe, self._values)
         self._advantage = found.values
         if self._values is not None:
             self._target = found.values + self._values
             if len(found.values):
                 self._advantage = (found.values - found.values.mean()) / (found.values.std() + 1e-8)
-        # a row without an advantage still holds the model to the first one, and keeps its answers uncertain
+        # the KL and entropy terms apply to rows without an advantage, too
         is_learned = (
             np.ones(len(found.values), dtype=bool) if recipe.beta or recipe.entropy_coef else ~found.left_out
         )
@@ -127,11 +127,11 @@ class Round:
         self.measured = Measured(kl, entropy, drift, share, len(self._learned), n_silent, n_stale)
 
     def minibatch(self, key: Sequence[int], part: int) -> Minibatch:
-        """The rows of one step of the optimizer.
+        """Return the rows of one optimizer step.
 
         Args:
-            key: Numbers from which the order of the rows follows: the same in all parts of a pass.
-            part: Which part of the pass, from 0.
+            key: Numbers that determine the order of the rows: the same in all parts of a pass.
+            part: Part of the pass, from 0.
         """
         order = np.random.default_rng(list(key)).permutation(self._learned)
         places = np.array_split(order, self._recipe.minibatches)[part].tolist()
@@ -139,7 +139,7 @@ class Round:
         return Minibatch(self, places, n_tokens)
 
     def batches(self, places: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """The rows in these places with all that the loss takes, as many at a time as fit into memory."""
+        """Yield batches of the rows in these places, with all inputs of the loss."""
         for some in self._cut(places):
             yield self._batch(some) | {
                 **{name: self._padded(column, some) for name, column in self._columns.items()},
@@ -148,7 +148,7 @@ class Round:
             }
 
     def _cut(self, places: Sequence[int]) -> Iterator[list[int]]:
-        """Rows of one conversation together, and conversations of like length."""
+        """Yield batches of places: rows of one conversation together, conversations by length."""
         size, ordered = self._recipe.per_device_train_batch_size, sorted(places, key=self._order.__getitem__)
         yield from (ordered[start : start + size] for start in range(0, len(ordered), size))
 
@@ -170,7 +170,7 @@ class Round:
 
 
 class Minibatch(NamedTuple):
-    """The rows of one step of the optimizer."""
+    """The rows of one optimizer step."""
 
     of: Round
     places: list[int]
@@ -178,14 +178,14 @@ class Minibatch(NamedTuple):
     """Tokens that are not left out."""
 
     def batches(self) -> Iterator[dict[str, Any]]:
-        """The rows, as many at a time as fit into memory."""
+        """Yield the rows in batches."""
         return self.of.batches(self.places)
 
 
 def _grown_together(rows: Sequence[StepRow]) -> list[tuple[int, int]]:
-    """The order of rows: by the length of the conversation that each is part of, and then by place.
+    """Return sort keys of rows: the length of the row's conversation, then its place.
 
-    A row is in the conversation of the row before it where its prompt begins with that prompt and its answer.
+    A row continues the conversation of the row before it if its prompt begins with that prompt and answer.
     """
     order: list[tuple[int, int]] = []
     first = 0
@@ -201,7 +201,7 @@ def _grown_together(rows: Sequence[StepRow]) -> list[tuple[int, int]]:
 
 @contextlib.contextmanager
 def _as_at_first(networks: Networks) -> Iterator[None]:
-    """Give the model the weights with which the training started."""
+    """Give the model its initial weights in the block."""
     trained = [each for each in networks.model.parameters() if each.requires_grad]
 
     def exchange() -> None:

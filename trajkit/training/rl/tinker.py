@@ -1,4 +1,4 @@
-"""Reinforcement learning at a service that speaks Tinker's API: it draws and learns, this machine plays."""
+"""Reinforcement learning at a service with Tinker's API: it samples and learns, this machine plays."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from trajkit.training.rl.recipe import TinkerRecipe
 
 KEY_VARIABLE, URL_VARIABLE = "TINKER_API_KEY", "TINKER_BASE_URL"
 _STATE_KEPT_S = 14 * 24 * 3600
-"""How long the service keeps a state to resume from."""
+"""Seconds for which the service keeps a state to resume from."""
 _HINTS = {
-    401: f"is {KEY_VARIABLE} the key of this service?",
+    401: f"check that {KEY_VARIABLE} is a key of this service",
     402: "the account has no credit left",
-    403: "the key, or its account, may not do this",
-    404: "does the service have this model?",
+    403: "the key, or its account, lacks a permission",
+    404: "check that the service has this model",
 }
 
 
@@ -45,57 +45,57 @@ class Best(Model):
     """A measured model that the service keeps."""
 
     iteration: Count
-    """After which iteration it was so."""
+    """Iteration after which it was measured."""
     success: float
     """Share of successes on the held-out seeds."""
     episode_return: float
-    """Mean return there."""
+    """Mean return on the held-out seeds."""
     model: Text
     """Its path at the service."""
 
 
 class Progress(Model):
-    """How far a job is, as `TuneJob.remote` keeps it: saved after each iteration."""
+    """Progress of a job, as `TuneJob.remote` stores it: saved after each iteration."""
 
     n_done: Count = 0
-    """Iterations that are learned."""
+    """Number of finished iterations."""
     state: Text | None = None
     """Path of the weights and the optimizer at the service; None before the first iteration."""
     first_success: float | None = None
-    """Held-out success of the model at first; None where nothing measures."""
+    """Held-out success of the initial model; None without held-out seeds."""
     best: Best | None = None
     """The best of the measured models; None before there is one."""
 
 
 class TinkerTrained(Model):
-    """What came out."""
+    """The result of a training at a service."""
 
     model: Text
     """Path of the adapter at the service, for sampling; `tinker checkpoint download` fetches it."""
     state: Text | None
-    """Path of the last weights with the optimizer, to go on from."""
+    """Path of the last weights with the optimizer state, to resume from."""
     n_iterations: Count
-    """Iterations that were learned."""
+    """Number of finished iterations."""
     best_iteration: Count | None
-    """After which of them the model that is kept was; None for the last."""
+    """Iteration after which the kept weights were saved; None for the last."""
     success: float | None
-    """Its share of successes on the held-out seeds; None where there are none."""
+    """Share of successes of the kept model on the held-out seeds; None if it was not measured."""
     episode_return: float | None
-    """Its mean return there."""
+    """Mean return of the kept model on the held-out seeds."""
     first_success: float | None
-    """Success of the model at first."""
+    """Share of successes of the initial model."""
 
 
 def check_key() -> str:
-    """The key of the service.
+    """Return the key of the service.
 
     Raises:
         RequestError: It is not set.
-        ConfigError: It cannot be sent.
+        ConfigError: It has characters that cannot be sent.
     """
     key = secret_from_environment(KEY_VARIABLE)
     if key is None:
-        raise RequestError(f"{KEY_VARIABLE} is not set", hint="it is the only place that the key comes from")
+        raise RequestError(f"{KEY_VARIABLE} is not set", hint="the key is read only from there")
     return key.get_secret_value()
 
 
@@ -113,14 +113,14 @@ def train_at_service(
     """Play and learn; the service has the model.
 
     Args:
-        base: The model, as the service calls it.
-        recipe: How.
-        progress: Where to go on.
+        base: The model, as the service names it.
+        recipe: Settings of the training.
+        progress: The progress to resume from.
         tokenizer: Folder or id of the tokenizer.
-        held_out: Initial states of worlds that are kept for evaluation; episodes in them are not learned.
-        tell: Is given what happens, as events.
-        keep: Is given what each iteration played.
-        save: Is given the progress after each iteration.
+        held_out: Initial states of held-out worlds; episodes in them are not learned.
+        tell: Called with each event.
+        keep: Called with the episodes of each iteration.
+        save: Called with the progress after each iteration.
 
     Raises:
         RequestError: There is no key.
@@ -152,7 +152,7 @@ def train_at_service(
             watch.played(iteration, lived)
             experience = experience_of(lived.traces, recipe)
             found = experience.advantages(recipe)
-            # what has the advantage 0 would be paid for and change nothing
+            # rows with an advantage of 0 would cost money and change nothing
             places = np.flatnonzero((found.values != 0) & ~found.left_out)
             watch.report |= {
                 "n_learned": len(places),
@@ -192,7 +192,7 @@ def train_at_service(
 
 
 class _Sent(NamedTuple):
-    """A step of the optimizer that the service was asked for."""
+    """An optimizer step that was requested from the service."""
 
     rows: Sequence[StepRow]
     advantages: Any
@@ -204,14 +204,14 @@ class _Service:
     """One model in training at a service.
 
     Args:
-        base: The model, as the service calls it.
-        recipe: Where the service is, and how the model is trained.
-        state: Path of the weights and the optimizer to go on from; None to begin.
+        base: The model, as the service names it.
+        recipe: Address of the service, and settings of the training.
+        state: Path of the weights and the optimizer state to resume from; None for a new model.
     """
 
     def __init__(self, base: str, recipe: TinkerRecipe, state: str | None) -> None:
         key = check_key()
-        os.environ.setdefault("TINKER_TELEMETRY", "0")  # its reports hold tracebacks and headers of requests
+        os.environ.setdefault("TINKER_TELEMETRY", "0")  # its reports contain tracebacks and request headers
         tinker = need("tinker", extra="tinker")
         self._types, self._recipe, self._where = tinker.types, recipe, recipe.base_url or "Tinker"
         self._status_error = tinker.APIStatusError
@@ -225,23 +225,23 @@ class _Service:
         self.refresh()
 
     def refresh(self) -> None:
-        """Draw from the present weights from now on."""
-        with self._asked("for the present weights"):
+        """Sample from the current weights from now on."""
+        with self._asked("to load the current weights"):
             self._sampler = _arrived(self._training.save_weights_and_get_sampling_client())
 
     def saved(self, name: str) -> str:
-        """Save weights and optimizer; their path."""
+        """Save weights and optimizer state, and return their path."""
         with self._asked("to save the state"):
             return str(self._training.save_state(name, ttl_seconds=_STATE_KEPT_S).result().path)
 
     def kept(self, name: str) -> str:
-        """Keep the present adapter for sampling; its path."""
+        """Save the current adapter for sampling, and return its path."""
         with self._asked("to keep the weights"):
             return str(self._training.save_weights_for_sampler(name).result().path)
 
     def answers(self, model: LocalModel, asks: Sequence[Ask]) -> list[Said | Exception]:
-        """Answer prompts side by side, with the tokens as the service drew them."""
-        drawn = [self._drawn(model, ask) for ask in asks]  # all are sent before the first is waited for
+        """Answer prompts concurrently, with the tokens as the service sampled them."""
+        drawn = [self._drawn(model, ask) for ask in asks]  # send all before waiting for the first
         return [one if isinstance(one, Exception) else self._read(*one) for one in drawn]
 
     def _drawn(self, model: LocalModel, ask: Ask) -> tuple[Row, Any] | Exception:
@@ -261,7 +261,7 @@ class _Service:
 
     def _read(self, row: Row, future: Any) -> Said | Exception:
         try:
-            with self._asked("for an answer"):
+            with self._asked("to answer"):
                 drawn = future.result().sequences[0]
         except ServiceError as error:
             return Faulty(Fault(FaultKind.SERVER, error.message, is_lasting=True))
@@ -275,17 +275,17 @@ class _Service:
         return row.answer()
 
     def learned(self, rows: Sequence[StepRow], advantages: Any, iteration: int) -> dict[str, float]:
-        """Take the optimizer's steps of an iteration.
+        """Take the optimizer steps of an iteration.
 
         Args:
-            rows: What is learned.
-            advantages: Of each of them.
-            iteration: From 0; the order of the rows follows from it.
+            rows: The rows to learn.
+            advantages: The advantage of each row.
+            iteration: From 0; determines the order of the rows.
 
         Returns:
-            `loss`, the mean of -A p / q over the tokens, with p the probability before each step and q the
-            one that the token was drawn with; and `drift`, the mean absolute difference of their logarithms
-            before the first step.
+            `loss`, the mean of -A p / q over the tokens, with p the probability before each step and q that
+            of the sampling; and `drift`, the mean absolute difference of their logarithms before the first
+            step.
 
         Raises:
             ServiceError: The service refused.
@@ -297,7 +297,7 @@ class _Service:
         with self._asked("to learn"):
             for places in self._parts(len(rows), iteration):
                 backward = self._training.forward_backward([data[place] for place in places], recipe.loss_fn)
-                step = self._training.optim_step(adam)  # sent before the gradient is there: both are queued
+                step = self._training.optim_step(adam)  # sent before the gradient arrives: both are queued
                 sent.append(_Sent([rows[place] for place in places], advantages[places], backward, step))
             found = [_compared(each) for each in sent]
             for each in sent:
@@ -311,14 +311,14 @@ class _Service:
         return {"loss": loss, "drift": drift}
 
     def _parts(self, n_rows: int, iteration: int) -> Iterator[Any]:
-        """The rows of each step of the optimizer."""
+        """Yield the places of the rows of each optimizer step."""
         recipe = self._recipe
         for epoch in range(recipe.epochs):
             order = np.random.default_rng([recipe.seed, iteration, epoch]).permutation(n_rows)
             yield from (part for part in np.array_split(order, recipe.minibatches) if len(part))
 
     def _data(self, rows: Sequence[StepRow], advantages: Iterable[float]) -> list[Any]:
-        """The rows as Tinker's Datum. Its losses take no mask: prompts have the advantage 0."""
+        """Return the rows as Tinker's Datum. Its losses take no mask: prompts have the advantage 0."""
         types = self._types
         return [
             types.Datum(
@@ -334,7 +334,7 @@ class _Service:
 
     @contextlib.contextmanager
     def _asked(self, what: str) -> Iterator[None]:
-        """Turn whatever the client raises into one error without the key."""
+        """Convert all exceptions of the client to one error without the key."""
         try:
             yield
         except TrajkitError:
@@ -342,18 +342,16 @@ class _Service:
         except Exception as error:  # noqa: BLE001 -- the client raises ValueError, RuntimeError and its own
             status = error.status_code if isinstance(error, self._status_error) else None
             said = shown(str(error)) or type(error).__name__
-            raise ServiceError(
-                f"{self._where} was asked {what}: {said}", hint=_HINTS.get(status or 0)
-            ) from None
+            raise ServiceError(f"{self._where} failed {what}: {said}", hint=_HINTS.get(status or 0)) from None
 
 
 def _arrived(made: Any) -> Any:
-    """The client itself: before version 0.30 or so it was no future."""
+    """Return the client; before about version 0.30 it did not come as a future."""
     return made.result() if hasattr(made, "result") else made
 
 
 def _rows_of(rows: Sequence[StepRow], advantages: Iterable[float]) -> list[dict[str, Any]]:
-    """The rows with the columns of the format `tinker`, made of those of `Experience`."""
+    """Return the rows with the columns of the format `tinker`."""
     columns: dict[str, list[Any]] = {name: [] for name in sorted(TINKER.carries)}
     for row, advantage in zip(rows, advantages, strict=True):
         context, n = [0] * len(row.prompt), len(row.completion)
@@ -369,7 +367,7 @@ def _rows_of(rows: Sequence[StepRow], advantages: Iterable[float]) -> list[dict[
 
 
 def _compared(sent: _Sent) -> tuple[float, float]:
-    """Mean loss and mean absolute drift of the tokens of a step, by what the service computed."""
+    """Return mean loss and mean absolute drift of a step's tokens, from the service's log-probabilities."""
     losses, drifts = [], []
     for row, advantage, output in zip(
         sent.rows, sent.advantages, sent.backward.result().loss_fn_outputs, strict=True

@@ -1,4 +1,4 @@
-"""Train a model by what it plays: from a base model to a folder with an adapter."""
+"""Train a model by reinforcement learning: from a base model to a folder with an adapter."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _VALUE_HEAD = "value_head.pt"
 
 @functools.cache
 def trainer_class() -> type[Any]:
-    """The class; made when it is wanted, because what it is made from takes seconds to import."""
+    """Create the trainer class on first use, because its base takes seconds to import."""
     torch = need("torch", extra="local")
 
     class PlayingTrainer(weighted_trainer()):  # type: ignore[misc]
-        """Plays an iteration, and then takes steps of the optimizer on what was played.
+        """Plays an iteration, then takes optimizer steps on its episodes.
 
-        What is played and in which order it is learned follow from the seed, the iteration and the weights: a
-        run that goes on from the checkpoint at the end of an iteration comes to the same weights.
+        Episodes and the order of rows depend only on the seed, the iteration and the weights: a run that
+        resumes from the checkpoint at the end of an iteration ends with the same weights.
         """
 
         def __init__(
@@ -69,7 +69,7 @@ def trainer_class() -> type[Any]:
             self._watch = Watch(recipe, tell)
             self.control: Any
             self.stopped: str | None = None
-            """Why the training ended before its last iteration; None where it did not."""
+            """Why the training stopped before its last iteration; None if it did not."""
 
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
             return torch.utils.data.SequentialSampler(self.train_dataset)
@@ -78,7 +78,7 @@ def trainer_class() -> type[Any]:
             return None
 
         def create_optimizer(self, model: Any = None) -> Any:
-            """The optimizer, of the value head too."""
+            """Create the optimizer, including the weights of the value head."""
             is_new = self.optimizer is None
             made = super().create_optimizer(model)
             if is_new and (head := self._networks.value_head) is not None:
@@ -96,7 +96,7 @@ def trainer_class() -> type[Any]:
                 head.load_state_dict(torch.load(Path(checkpoint) / _VALUE_HEAD, weights_only=True))
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-            """Take one step of the optimizer; play before the first one of an iteration."""
+            """Take one optimizer step; play before the first step of an iteration."""
             recipe = self._recipe
             iteration, update = divmod(self.state.global_step, recipe.n_updates)
             if update == 0:
@@ -132,12 +132,12 @@ def trainer_class() -> type[Any]:
             return total
 
         def _begin(self, iteration: int) -> None:
-            """Play, and compute all that does not change while the iteration is learned."""
+            """Play, and compute everything that stays constant while the iteration is learned."""
             self._watch.begin()
             lived = self._source(self.model, iteration, self._held_out)
             self._watch.played(iteration, lived)
             experience = experience_of(lived.traces, self._recipe)
-            self.model.eval()  # rows are scored without dropout, as they were drawn
+            self.model.eval()  # rows are scored without dropout, as they were sampled
             self._round = Round(
                 experience,
                 self._networks,
@@ -152,11 +152,11 @@ def trainer_class() -> type[Any]:
             self._check(iteration)
 
         def _check(self, iteration: int) -> None:
-            """Stop where it makes no sense to go on."""
+            """Stop when the training cannot usefully continue."""
             measured, most = self._round.measured, self._recipe.max_kl
             if not math.isfinite(measured.kl) or not math.isfinite(measured.entropy):
                 raise TrainingError(
-                    f"the model says nan after iteration {iteration}: {self.args.output_dir} has earlier"
+                    f"the model gives NaN after iteration {iteration}: {self.args.output_dir} has earlier"
                     " weights",
                     hint=f"a smaller --learning-rate than {self._recipe.learning_rate:g}",
                 )
@@ -173,7 +173,7 @@ def trainer_class() -> type[Any]:
 
         def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
             """Play the held-out seeds."""
-            assert self._measure is not None  # else there is no evaluation
+            assert self._measure is not None  # otherwise there is no evaluation
             played = self._measure(self.model)
             self._held_out |= {one.initial_state_hash for one in played}
             how = success_of(lived_of(played).traces)
@@ -188,18 +188,18 @@ def trainer_class() -> type[Any]:
 
 
 class RlTrained(Trained):
-    """What came out."""
+    """The result of a reinforcement learning job."""
 
     n_iterations: int
-    """Iterations that were learned."""
+    """Number of finished iterations."""
     best_iteration: int | None
-    """After which of them the model that is kept was; None for the last."""
+    """Iteration after which the kept weights were saved; None for the last."""
     success: float | None
-    """Its share of successes on the held-out seeds; None where there are none."""
+    """Share of successes of the kept model on the held-out seeds; None without held-out seeds."""
     first_success: float | None
-    """That of the model at first."""
+    """Share of successes of the initial model."""
     stopped: str | None
-    """Why it ended early; None where it did not."""
+    """Why it stopped early; None if it did not."""
 
 
 def train_rl(
@@ -214,23 +214,23 @@ def train_rl(
     tell: Callable[[JsonObject], None] = lambda event: None,
     keep: Callable[[int, Sequence[Played]], None] | None = None,
 ) -> RlTrained:
-    """Play and learn, and save what was trained.
+    """Play and learn, and save the trained weights.
 
-    A run that was stopped goes on from its last checkpoint in `workspace`, to the same result.
+    A training that was stopped resumes from its last checkpoint in `workspace`, with the same result.
 
     Args:
         base: Folder or id of the model.
-        goal: The folder that the adapter (or the whole model, where every weight is trained) is saved in.
-        recipe: How.
+        goal: Folder for the adapter, or for the whole model if all weights are trained.
+        recipe: Settings of the training.
         tokenizer: Folder or id of the tokenizer.
         workspace: Folder for checkpoints.
-        held_out: Initial states of worlds that are kept for evaluation; episodes in them are not learned.
-        store: A store of logged episodes to learn in place of playing.
-        tell: Is given what happens, as events.
-        keep: Is given what each iteration played.
+        held_out: Initial states of held-out worlds; episodes in them are not learned.
+        store: Store of logged episodes to learn from instead of playing.
+        tell: Called with each event.
+        keep: Called with the episodes of each iteration.
 
     Raises:
-        RequestError: There is no such model, or this machine cannot do what the recipe says.
+        RequestError: There is no such model, or this machine cannot train as the recipe says.
         TrainingError: Nothing can be learned, the loss is not a number, or memory or disk ran out.
         MissingExtra: torch, transformers or peft is not installed.
     """
@@ -281,7 +281,7 @@ def _train(
     def lived(network: Any, iteration: int, held_out: frozenset[str]) -> Lived:
         if logged is not None:
             return logged.lived(iteration, voice)
-        assert stage is not None  # without a store there is an environment
+        assert stage is not None  # there is an environment if there is no store
         played = stage.attempts(network, iteration)
         if keep is not None:
             keep(iteration, played)
@@ -312,14 +312,14 @@ def _finished(
     trainer: Any, recipe: RlRecipe, goal: Path, workspace: Path, n_weights: int, n_trainable: int
 ) -> RlTrained:
     state = trainer.state
-    # the step in which it was stopped is counted, and changed nothing
+    # the step that stopped the training is counted, but changed nothing
     n_done = (state.global_step - (trainer.stopped is not None)) // recipe.n_updates
     best = state.best_global_step or None
     if trainer.stopped is not None and (best is None or best >= n_done * recipe.n_updates):
-        best = (n_done - 1) * recipe.n_updates  # the last one that was within bounds
+        best = (n_done - 1) * recipe.n_updates  # the last one with a KL divergence within the limit
         if best <= 0:
             raise TrainingError(
-                f"{trainer.stopped}: no earlier weights are left", hint="a smaller --learning-rate"
+                f"{trainer.stopped}: there are no earlier weights", hint="a smaller --learning-rate"
             )
     if best is not None and best != state.global_step:
         state.best_model_checkpoint = str(workspace / f"checkpoint-{best}")
@@ -346,7 +346,7 @@ def _finished(
 
 
 def _evaluations(recipe: RlRecipe) -> Any:
-    """Leaves out the measurements between those that the recipe asks for."""
+    """Return a callback that skips all evaluations except for those of `eval_every` and the last."""
     transformers = need("transformers", extra="local")
 
     class Evaluations(transformers.TrainerCallback):  # type: ignore[misc,name-defined]

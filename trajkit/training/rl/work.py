@@ -1,4 +1,4 @@
-"""What the worker of a job that plays does with what happens: events, the page of curves, and stores."""
+"""Run a reinforcement learning job in its worker: record events, the page of curves, and stores."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from trajkit.training.rl.train import RlTrained, train_rl
 from trajkit.training.runs import Runs
 
 ROLLOUTS = "rollouts"
-"""Folder of the stores of what was played, in that of a job."""
+"""Folder of the stores with played episodes, in the folder of a job."""
 
 
 def train_by_playing(
     runs: Runs, job: TuneJob, recipe: RlRecipe, tell: Callable[[JsonObject], None], *, workspace: Path
 ) -> RlTrained:
-    """Train a prepared job in this process; its weights are in its folder then.
+    """Train a prepared job in this process, and save the weights in its folder.
 
     Args:
-        runs: Where it is kept; absolute.
-        job: Which.
-        recipe: How.
-        tell: Is given what happens, as events.
+        runs: Folder of the jobs; an absolute path.
+        job: The job.
+        recipe: Settings of the training.
+        tell: Called with each event.
         workspace: Folder for checkpoints.
     """
     with _around(runs, job, recipe, tell) as around:
@@ -55,13 +55,13 @@ def train_by_playing(
 def play_at_service(
     runs: Runs, job: TuneJob, recipe: TinkerRecipe, tell: Callable[[JsonObject], None]
 ) -> TinkerTrained:
-    """Carry out a prepared job whose model is at a service, in this process.
+    """Run a prepared job whose model is at a service, in this process.
 
     Args:
-        runs: Where it is kept; absolute.
-        job: Which. Its `remote` says where to go on.
-        recipe: How.
-        tell: Is given what happens, as events.
+        runs: Folder of the jobs; an absolute path.
+        job: The job. Its `remote` has the progress to resume from.
+        recipe: Settings of the training.
+        tell: Called with each event.
     """
 
     def save(progress: Progress) -> None:
@@ -76,7 +76,7 @@ def play_at_service(
 def _around(
     runs: Runs, job: TuneJob, recipe: PlayedRecipe, tell: Callable[[JsonObject], None]
 ) -> Iterator[dict[str, Any]]:
-    """What every training by playing takes from the job's folder and tells, in the folder where it plays."""
+    """Yield the arguments that both trainings share; the block runs in the environment's folder."""
     folder = runs.path(job.job_id)
 
     def heard(event: JsonObject) -> None:
@@ -88,7 +88,7 @@ def _around(
     def keep(iteration: int, played: Sequence[Played]) -> None:
         _write_store(folder / ROLLOUTS / f"{iteration + 1:04}", job, iteration, played)
 
-    with contextlib.chdir(recipe.play.folder or Path.cwd()):  # where an environment of one's own is imported
+    with contextlib.chdir(recipe.play.folder or Path.cwd()):  # for the user's own environment
         check_sources(recipe.play)
         yield {
             "tokenizer": str(folder / TOKENIZER),
@@ -99,7 +99,7 @@ def _around(
 
 
 def _step(event: JsonObject, recipe: PlayedRecipe) -> JsonObject:
-    """How far the training is, as every job says it."""
+    """Return the event's progress in the form that every job reports."""
     words = f"success {event['success']:.2f}  return {event['episode_return']:.3f}"
     if event["kind"] == "evaluation":
         words = f"held-out {words}"
@@ -118,7 +118,7 @@ def _step(event: JsonObject, recipe: PlayedRecipe) -> JsonObject:
 
 
 def _write_store(goal: Path, job: TuneJob, iteration: int, played: Sequence[Played]) -> None:
-    """Write what an iteration played; what a killed process left of it is replaced."""
+    """Write the episodes of an iteration; a partial store of a killed process is replaced."""
     shutil.rmtree(goal, ignore_errors=True)
     whole = [one for one in played if one.fault is None]
     faults = len(played) - len(whole)

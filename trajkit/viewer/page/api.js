@@ -1,10 +1,10 @@
-// Where the episodes come from: the server that gave this page, or the data inside a page that is a file.
+// The source of the episodes: the server of this page, or the data inside a page that is a file.
 import { embedded } from "./embedded.js";
 
 const held = new Map();
 const MOST_HELD = 200;
 
-// What the server did not do, and what to do about it.
+// An error of the server, and what to do about it.
 export class Refusal extends Error {
   constructor(message, hint) {
     super(message);
@@ -12,10 +12,10 @@ export class Refusal extends Error {
   }
 }
 
-// Whether this page is a file, with nobody to ask.
+// Whether this page is a file, without a server.
 export const isFile = embedded !== null;
 
-// One answer. What does not change is asked for once.
+// One answer. Data that does not change is requested once.
 export async function ask(name, query = {}, signal = null) {
   const asked = new URLSearchParams(query);
   if (embedded) return embedded.answer(name, asked);
@@ -33,7 +33,7 @@ async function fetched(address, signal) {
     response = await fetch(address, { signal, headers: { Accept: "application/json" } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refusal("the server does not answer", "is `trajkit view` still running?");
+    throw new Refusal("the server does not answer", "check that `trajkit view` is running");
   }
   const body = await response.json().catch(() => null);
   if (response.ok && body !== null) return body;

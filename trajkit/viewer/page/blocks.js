@@ -1,4 +1,4 @@
-// What is said: messages, and the blocks that they are made of.
+// Messages, and the blocks that they consist of.
 import { div, folded, h, p, span } from "./dom.js";
 import { count, counted, said, short } from "./format.js";
 import { jsonOf, jsonText, jsonTree } from "./json.js";
@@ -6,7 +6,7 @@ import { cutValue, words } from "./words.js";
 
 const ROLES = ["system", "user", "assistant", "tool"];
 
-// A message: who speaks, and what. `place` says where its long texts are; a folded one shows its beginning.
+// A message with its role. `place` locates its long texts; a folded one shows its beginning.
 export function message(
   { role, blocks, n_blocks_left: left },
   place,
@@ -24,7 +24,7 @@ export function message(
   return folded([head, " ", first], inside, { class: `${kind} is-folded` });
 }
 
-// The words of a message, for those who compare them.
+// The text of a message, for comparisons.
 export function textOf({ blocks }) {
   return blocks.map(blockText).join("\n");
 }
@@ -44,7 +44,7 @@ function blockText(block) {
   }
 }
 
-// Whatever a field holds, as a text: the beginning where the server cut it.
+// The value of a field as text; the beginning if the server cut it.
 function plain(value) {
   return (
     cutValue(value)?.text ??
@@ -126,7 +126,7 @@ function file(each, place) {
   return div(
     "result",
     p("what", "file ", h("b", null, short(name, 200))),
-    folded("what is known of it", () => fields(others(each), place)),
+    folded("details", () => fields(others(each), place)),
   );
 }
 
@@ -146,7 +146,7 @@ export function tools(list, place) {
   return folded(`tools: ${count(list.length)}`, () => div("tools", list.map(one)));
 }
 
-// Any value: a text as text, the rest as a tree, the beginning of what was cut.
+// Any value: a text as text, others as a tree; of a cut one the beginning.
 export function valueShown(value, place) {
   const cut = cutValue(value);
   if (cut) return words(cut.text, { rest: { ...place, ...cut.cut }, kind: "words code" });

@@ -1,4 +1,4 @@
-// The charts: how the store came to be, how its episodes ended, and how the numbers are spread.
+// The charts: how the store was made, the outcomes of its episodes, and the distributions of numbers.
 import { ask } from "./api.js";
 import { div, fill, h, p, span, table } from "./dom.js";
 import { binTable, figure, funnelDrawing, histogramDrawing, partsDrawing } from "./draw.js";
@@ -44,8 +44,8 @@ export class ChartsView extends FilteredView {
         h(
           "section",
           null,
-          h("h2", null, "How it is spread"),
-          p("note", "A bar leads to its episodes."),
+          h("h2", null, "Distributions"),
+          p("note", "Click a bar to list its episodes."),
           div(
             "grid",
             spread.map((each) => this.#spread(each)),
@@ -57,9 +57,9 @@ export class ChartsView extends FilteredView {
 
   #ends(outcomes) {
     const kinds = [
-      ["task", "How tasks ended"],
-      ["variant", "How variants did"],
-      ["store", "How the stores differ"],
+      ["task", "Outcomes by task"],
+      ["variant", "Outcomes by variant"],
+      ["store", "Outcomes by store"],
     ];
     const shown = kinds.filter(
       ([by]) => outcomes.filter((row) => row.by === by).length > (by === "store" ? 1 : 0),
@@ -68,7 +68,7 @@ export class ChartsView extends FilteredView {
     return h(
       "section",
       null,
-      h("h2", null, "How episodes ended"),
+      h("h2", null, "Outcomes"),
       this.#legend(outcomes),
       shown.map(([by, title]) =>
         this.#outcomes(
@@ -123,7 +123,7 @@ export class ChartsView extends FilteredView {
     const pick = (bin) => {
       const next = filtersOf(this.query);
       next.set(`${name}.min`, bin.low);
-      // bins hold their lower end, the last one both
+      // bins include their lower end, the last one both
       next.set(`${name}.max`, bin === bins.at(-1) ? bin.high : below(bin.high, name));
       go(to([], next));
     };
@@ -157,7 +157,7 @@ function below(high, name) {
   return isWhole(name) ? Math.ceil(high) - 1 : Number((high - Math.abs(high) * 1e-9 - 1e-12).toPrecision(12));
 }
 
-// The funnels of the stores; null where nothing is known.
+// The funnels of the stores; null if nothing is known.
 function funnels(stores, funnel) {
   const known = funnel.filter(({ stages }) => stages.length);
   if (!known.length) return null;
@@ -167,7 +167,7 @@ function funnels(stores, funnel) {
     h("h2", null, "How the store was made"),
     p(
       "note",
-      "From what was seen to what training learns from, and why the rest left. The filters do not change it.",
+      "From the seen steps to the ones to learn, and why others were left out. Filters do not change it.",
     ),
     known.map((each) => oneFunnel(stores, each)),
   );
@@ -203,7 +203,7 @@ function oneFunnel(stores, { store, stages }) {
   ];
 }
 
-// The rows of a funnel: what is there after each stage, and before it what left and why.
+// The rows of a funnel: what remains after each stage, preceded by what was left out and why.
 function funnelRows(stages, unit) {
   const field = `n_${unit}`;
   return stages.flatMap((stage, place) => {

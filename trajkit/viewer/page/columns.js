@@ -1,4 +1,4 @@
-// What the list says of each episode.
+// The columns of the list of episodes.
 import { h, span } from "./dom.js";
 import { brief, facetName, number, outcomeClass, short } from "./format.js";
 
@@ -7,7 +7,7 @@ const MOST_METRICS = 3;
 // The columns for these rows: `{name, label, kind, cell(row)}`.
 export function columnsOf(stores, rows) {
   const most = (value) => Math.max(...rows.map((row) => Math.abs(Number(value(row) ?? 0))), 0);
-  // a column of nothing is left out, as of traffic without rewards
+  // an empty column is left out, such as rewards of traffic
   const has = (value) => rows.some((row) => (value(row) ?? null) !== null);
   const isMeasured = (name) => rows.some((row) => (row.metrics?.[name] ?? null) !== null);
   const metrics = stores.metrics
@@ -46,17 +46,17 @@ export function columnsOf(stores, rows) {
   ].filter(Boolean);
 }
 
-// Whether a metric only says again what the return says.
+// Whether a metric only repeats the return.
 export function isReturn(rows, name) {
   return rows.every((row) => number(row.metrics?.[name] ?? null) === number(row.reward));
 }
 
-// What a narrow column may have cut.
+// The text that a narrow column may have cut.
 export function titleText(row, name) {
   return name === "variant" && row.variant && row.variant.length > 18 ? short(row.variant, 200) : null;
 }
 
-// What an episode is called, with its place in the world.
+// The title of an episode, with its world.
 export function titleOf(row, href) {
   const seed = (row.seed ?? null) !== null && `seed ${row.seed}`;
   const world = [row.task, seed, row.purpose !== "unknown" && row.purpose].filter(Boolean).join(" · ");

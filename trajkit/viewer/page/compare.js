@@ -11,7 +11,7 @@ import { words } from "./words.js";
 
 const FOLD_AFTER = 6;
 const SIDES = ["A", "B"];
-// the most steps that are compared
+// the maximum number of compared steps
 const MOST_STEPS = 2000;
 
 // The view of two episodes.
@@ -141,7 +141,7 @@ export class CompareView {
     go(compareAddress(this.places[1], this.places[0]));
   }
 
-  // Steps that are alike up to the first difference are folded; those just before it stay in sight.
+  // Equal steps up to the first difference are folded; those just before it stay visible.
   #fill() {
     const alike = this.parting === null ? this.n : this.parting;
     const nFolded = alike > FOLD_AFTER ? alike - 2 : 0;
@@ -243,7 +243,7 @@ export class CompareView {
   }
 }
 
-// An episode with all of its steps, up to the most that are shown.
+// An episode with all of its steps, up to the maximum.
 async function whole({ store, id }) {
   const first = await ask("episode", { store, id, offset: 0 });
   const steps = [...first.steps];
@@ -255,7 +255,7 @@ async function whole({ store, id }) {
   return { ...first, steps };
 }
 
-// The first step at which they did not do the same; null where they never differ.
+// The first step at which the actions differ; null if they never do.
 function partingOf(a, b) {
   const n = Math.max(a.length, b.length);
   for (let step = 0; step < n; step += 1)
@@ -263,7 +263,7 @@ function partingOf(a, b) {
   return null;
 }
 
-// What was done at a step, in a few words.
+// The action of a step, in a few words.
 function deedText(step) {
   const { action } = step;
   if (action === null || action === undefined) return short(deedOf(step), 60) || "said nothing";

@@ -1,4 +1,4 @@
-// A small curve of the return over the steps: where one is, and what to click to be elsewhere.
+// A small curve of the return over the steps, which shows the current step and opens others by a click.
 import { drawn, h } from "./dom.js";
 import { number } from "./format.js";
 
@@ -6,7 +6,7 @@ const HEIGHT = 40;
 const FOOT = 5;
 const MOST_MARKS = 600;
 
-// The return after each step; null where nobody measured a reward.
+// The return after each step; null if no reward was measured.
 export function returnsOf(rewards) {
   let sum = 0;
   let isKnown = false;
@@ -16,7 +16,7 @@ export function returnsOf(rewards) {
   });
 }
 
-// What the curve is drawn from: the outline of all steps, or the steps at hand where there is none.
+// The data of the curve: the outline of all steps, or the loaded steps if there is none.
 export function outlineOf({ outline, n_steps: n }, steps) {
   const found = outline ?? {
     rewards: steps.map(({ reward }) => reward),
@@ -27,7 +27,7 @@ export function outlineOf({ outline, n_steps: n }, steps) {
   return { ...found, rewards: [...found.rewards, ...unknown] };
 }
 
-// The curve of `outline`; `pick(step)` is called with the step that somebody chose.
+// The curve of `outline`; `pick(step)` is called with the chosen step.
 export function curve(outline, pick, { label = "Return over the steps" } = {}) {
   const n = outline.rewards.length;
   const returns = returnsOf(outline.rewards);
@@ -80,7 +80,7 @@ function pathOf(returns) {
     .join("");
 }
 
-// A mark at the foot of each step that is not like the others.
+// A mark below each step that is invalid, masked or weighted.
 function marks({ valid = [], weights = [], rewards }) {
   const found = [];
   for (let step = 0; step < rewards.length && found.length < MOST_MARKS; step += 1) {

@@ -1,4 +1,4 @@
-// What changed between two texts, line by line, and between two prompts, message by message.
+// Compare two texts line by line, and two prompts message by message.
 import { div, h, p, span } from "./dom.js";
 import { counted } from "./format.js";
 import { textOf } from "./blocks.js";
@@ -19,7 +19,7 @@ export function lineDifference(before, after) {
   return [...same(a.slice(0, start)), ...middle, ...same(end ? a.slice(-end) : [])];
 }
 
-// The longest common lines of what differs; texts too long for that are replaced whole.
+// The longest common lines of the differing part; texts too long for that are replaced whole.
 function between(a, b) {
   const gone = (text) => ({ kind: "gone", text });
   const fresh = (text) => ({ kind: "new", text });
@@ -42,7 +42,7 @@ function between(a, b) {
   return [...found, ...a.slice(i).map(gone), ...b.slice(j).map(fresh)];
 }
 
-// The difference of two prompts, to be read.
+// The difference of two prompts, as shown.
 export function promptDifference(before, after) {
   let n = 0;
   while (n < before.length && n < after.length && isSame(before[n], after[n])) n += 1;
@@ -55,7 +55,7 @@ export function promptDifference(before, after) {
     "difference",
     same,
     rows,
-    isCut && p("note", "Of very long texts only the beginnings are compared."),
+    isCut && p("note", "Only the beginnings of very long texts are compared."),
   );
 }
 
@@ -82,7 +82,7 @@ function one(message, kind) {
     : [];
 }
 
-// Lines with their marks; long runs of what stayed the same are folded.
+// Lines with their marks; long unchanged runs are folded.
 function diffLines(lines) {
   const isNear = lines.map((_, at) =>
     lines.slice(Math.max(0, at - AROUND), at + AROUND + 1).some(({ kind }) => kind !== "same"),

@@ -1,5 +1,5 @@
-// Elements are made here and nowhere else. What comes from data becomes text, never markup: no string is parsed
-// as HTML on this page, and a link leads nowhere but to a place of this page.
+// Elements are made only here. Data becomes text, never markup: no string is parsed as HTML on this page, and a
+// link leads only to a place of this page.
 import { visible } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -11,7 +11,7 @@ export function h(name, settings, ...children) {
   return filled(document.createElement(name), settings, children);
 }
 
-// Elements of a class, or of none, which most of the page is made of.
+// Elements with a class, or without, of which most of the page consists.
 export const div = (kind, ...children) => h("div", { class: kind }, children);
 export const p = (kind, ...children) => h("p", { class: kind }, children);
 export const span = (kind, ...children) => h("span", { class: kind }, children);
@@ -38,7 +38,7 @@ function checked(key, value) {
   return TEXTS.has(key) ? visible(String(value)) : String(value);
 }
 
-// Put children at the end of an element: nodes as they are, the rest as text that can be seen.
+// Append children to an element: nodes unchanged, others as visible text.
 export function put(element, ...children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
@@ -46,13 +46,13 @@ export function put(element, ...children) {
   }
 }
 
-// Put these in place of all that an element holds.
+// Replace the content of an element.
 export function fill(element, ...children) {
   element.replaceChildren();
   put(element, ...children);
 }
 
-// Put these in place of what an element holds. A child with the same `data-key` stays: a click may have begun on it.
+// Replace the content of an element. A child with the same `data-key` stays: a click may have begun on it.
 export function keep(element, children) {
   const wanted = new Map(children.map((child) => [child.dataset.key, child]));
   for (const child of [...element.children]) {
@@ -71,7 +71,7 @@ export function button(label, action, settings) {
   return h("button", { type: "button", onclick: action, ...settings }, label);
 }
 
-// Something that is folded until somebody opens it, and made only then.
+// Content that is folded, and made when the user opens it.
 export function folded(summary, make, settings) {
   const box = h("details", settings, h("summary", null, summary));
   const open = () => {
@@ -103,13 +103,13 @@ export function table(headings, rows, nText = 1, settings) {
   );
 }
 
-// Tell those who listen to the page what has just changed.
+// Tell screen readers what has just changed.
 export function say(text) {
   const place = document.getElementById("said");
   if (place) place.textContent = visible(text);
 }
 
-// An error as a box: what, and what to do about it.
+// An error as a box: the message, and what to do about it.
 export function trouble(error) {
   return h(
     "div",

@@ -1,11 +1,11 @@
-// Charts as small drawings of our own, in the colors of the page. Each comes with its numbers as a table.
+// Charts as small drawings in the colors of the page. Each has its numbers as a table.
 import { div, drawn, fill, h, p, table } from "./dom.js";
 import { brief, count, percent, short } from "./format.js";
 
 const ROW = 28;
 const SLIM = 560;
 
-// A chart under its heading: `draw(width)` makes the drawing for so many pixels, again when they change.
+// A chart under its heading: `draw(width)` makes the drawing for this many pixels, again when they change.
 export function figure(title, said, draw, numbers) {
   const place = div("chart");
   let width = 0;
@@ -37,11 +37,11 @@ function word(x, y, text, settings) {
   return drawn("text", { x, y, ...settings }, text);
 }
 
-// Upright bars; `label(bin)` says what is in one, and `pick(bin)` is called for one that somebody chose.
+// Vertical bars; `label(bin)` describes one, and `pick(bin)` is called for a chosen one.
 export function histogramDrawing(title, bins, width, { label, pick }) {
   const [left, right, top, bottom] = [44, width - 12, 10, 150];
   const highest = Math.max(...bins.map(({ n }) => n), 1);
-  // the last of several is as wide as the others, whatever it holds
+  // the last of several is as wide as the others, whatever its range
   const each = bins.length > 1 ? bins[0].high - bins[0].low : 1;
   const [low, high] = [bins[0].low, bins[0].low + each * bins.length];
   const across = (x) => left + ((x - low) / (high - low || 1)) * (right - left);
@@ -88,7 +88,7 @@ function choosable(group, said, action) {
   );
 }
 
-// Rows of `{label, said, kind, tip}`: what the bars of `bars(row, y, left, right)` are of, the bars, and a number.
+// Rows of `{label, said, kind, tip}`: a label, the bars of `bars(row, y, left, right)`, and a number.
 function rowsDrawing(title, rows, width, { widest, share, rest, most }, bars) {
   const isSlim = width < SLIM;
   const left = isSlim ? 0 : Math.min(widest, width * share);
@@ -117,7 +117,7 @@ function rowsDrawing(title, rows, width, { widest, share, rest, most }, bars) {
   );
 }
 
-// Bars in parts: rows of `{label, parts: [{kind, name, n}], said}`, each part as long as its share.
+// Stacked bars: rows of `{label, parts: [{kind, name, n}], said}`, each part as long as its share.
 export function partsDrawing(title, rows, width) {
   const shape = { widest: 220, share: 0.3, rest: 150, most: 30 };
   return rowsDrawing(title, rows, width, shape, ({ label, parts }, y, left, right) => {
@@ -141,7 +141,7 @@ function sum(parts) {
   return parts.reduce((all, { n }) => all + n, 0);
 }
 
-// From what was seen to what is here: a bar per stage, and one for each reason why some left.
+// The funnel: a bar per stage, and one for each reason why some were left out.
 export function funnelDrawing(title, stages, width) {
   const longest = Math.max(...stages.map(({ from, n }) => from + n), 1);
   const rows = stages.map((stage) => {
@@ -156,7 +156,7 @@ export function funnelDrawing(title, stages, width) {
   });
 }
 
-// Round numbers from low to high, about so many of them.
+// Round numbers from low to high, about this many.
 export function niceTicks(low, high, most) {
   if (high <= low) return [low];
   const rough = (high - low) / most;

@@ -1,4 +1,4 @@
-// A page that is a file answers its own questions: what the server does for a store, for the few episodes in it.
+// Answer requests in a page that is a file, as the server does for a store, for the few episodes in it.
 const FACETS = ["store", "split", "env", "task", "variant", "model", "function", "purpose", "outcome"];
 const TEXTS = ["id", "env", "task", "variant", "model", "mission", "first"];
 const WHOLE = ["n_steps", "n_invalid", "n_masked"];
@@ -11,7 +11,7 @@ class Embedded {
     this.rows = data.episodes?.rows ?? data.episodes ?? [];
   }
 
-  // What the server would answer; null means that there is no such thing.
+  // The answer that the server would give; null if there is none.
   answer(name, query) {
     if (name === "stores") return { ...this.data.stores, limited: this.data.limited ?? null };
     if (name === "episodes") return this.#episodes(query);
@@ -44,7 +44,7 @@ class Embedded {
     return [...counts].map(([value, n]) => ({ value, n }));
   }
 
-  // The whole prompt of a step: what is kept of the one before and its answer, then what is new.
+  // The whole prompt of a step: the kept part of the previous prompt and answer, then the new messages.
   #prompt(query) {
     let before = [];
     for (const step of this.#episode(query).steps) {
@@ -159,5 +159,5 @@ function read() {
   return place ? new Embedded(JSON.parse(place.textContent)) : null;
 }
 
-// The data inside this page; null where a server has it.
+// The data inside this page; null if a server has it.
 export const embedded = read();

@@ -1,4 +1,4 @@
-// An episode, to be read like a conversation.
+// An episode, shown as a conversation.
 import { ask } from "./api.js";
 import { curve, outlineOf } from "./curve.js";
 import { button, div, fill, h, p, put, say, span, trouble } from "./dom.js";
@@ -12,7 +12,7 @@ const AT_A_TIME_STEPS = 200;
 const ROWS_OF_A_PAGE = 100;
 const kept = { mode: "new", isOpen: false };
 
-// The view of one episode: `update(route)` goes to the step that the address names.
+// The view of one episode: `update(route)` goes to the step in the address.
 export class EpisodeView {
   constructor(stores) {
     this.stores = stores;
@@ -40,7 +40,7 @@ export class EpisodeView {
     return ask("episode", { store: this.store, id: this.id, offset, limit });
   }
 
-  // The steps of a stretch; one answer holds only so much.
+  // A range of steps; the size of one answer is limited.
   async #stretch(from, end) {
     const steps = [];
     for (let offset = from; offset !== null && offset < end;) {
@@ -153,7 +153,7 @@ export class EpisodeView {
     if (by < 0) place.scrollIntoView({ block: "start" });
   }
 
-  // Another reading of the prompts; the step that was read stays where it is.
+  // Change how prompts are shown; the current step keeps its place.
   #read(mode) {
     kept.mode = mode;
     const at = this.#seen();
@@ -182,7 +182,7 @@ export class EpisodeView {
     fill(this.crumbs, crumbs(this.query, neighbours, this.back));
   }
 
-  // Where the reader is: the step that was chosen while it can be seen, else the first that can.
+  // The current step: the chosen one while it is visible, else the first visible one.
   #seen() {
     const top = this.element.querySelector(".strip").getBoundingClientRect().bottom;
     const box = this.list.querySelector(`#step-${this.current}`)?.getBoundingClientRect();
@@ -253,7 +253,7 @@ export class EpisodeView {
   }
 }
 
-// The rows before and after, the place and the length of the list; nothing where no list led here.
+// The previous and next row, the place and the length of the list; nothing without a list.
 async function neighboursOf(store, id, query) {
   const at = Number(query.get("at") ?? NaN);
   if (!query.has("at") || !Number.isInteger(at)) return {};
@@ -265,14 +265,14 @@ async function neighboursOf(store, id, query) {
   return here < 0 ? {} : { before: rows[here - 1], after: rows[here + 1], at, total };
 }
 
-// The list that led here, at the page with this place.
+// The list that led here, at the page with this episode.
 function backAddress(query, at) {
   const back = filtersOf(query);
   if (at >= ROWS_OF_A_PAGE) back.set("offset", Math.floor(at / ROWS_OF_A_PAGE) * ROWS_OF_A_PAGE);
   return to([], back);
 }
 
-// The way back, and to the neighbours where they are known.
+// Links back to the list, and to the neighbours if they are known.
 function crumbs(query, { before, after, at, total }, back) {
   const step = (row, by, text, label) => {
     const next = filtersOf(query);

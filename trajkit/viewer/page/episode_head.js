@@ -1,4 +1,4 @@
-// What is said of an episode before its steps: how it ended, where, and with whom it is compared.
+// The head of an episode above its steps: outcome, world, and links to other attempts.
 import { tools, valueShown } from "./blocks.js";
 import { isReturn, outcomeMark } from "./columns.js";
 import { div, folded, h, p, span } from "./dom.js";
@@ -23,7 +23,7 @@ export function episodeHead(stores, found, steps) {
   );
 }
 
-// What stands for the mission of an episode in a world; null for traffic, which begins with what a user said.
+// A title for an episode without a mission: its task and seed; null for traffic.
 function worldOf({ task, seed }) {
   return task ? `${task}, seed ${seed ?? "unknown"}` : null;
 }
@@ -101,7 +101,7 @@ function foldsOf(found, steps) {
   );
 }
 
-// How another episode in the same world is told from this one.
+// What distinguishes another episode in the same world from this one.
 export function twinName(stores, twin, store) {
   const other =
     stores.stores.length > 1 &&
@@ -117,7 +117,7 @@ export function twinName(stores, twin, store) {
     .join(" · ");
 }
 
-// What the marks mean.
+// The meaning of the marks.
 export function legend() {
   return h(
     "dl",

@@ -1,4 +1,4 @@
-// What is looked for: chips, ranges, words and conditions. All of it is in the address.
+// The filters: chips, ranges, words and conditions. All of them are in the address.
 import { isFile } from "./api.js";
 import { button, div, fill, h, keep, p, span, trouble } from "./dom.js";
 import { TITLES, brief, count, facetName, nameOf, outcomeClass } from "./format.js";
@@ -18,8 +18,8 @@ const MOST_METRICS = 4;
 const FIRST_CHIPS = 10;
 const QUIET_MS = 250;
 
-// A view of the episodes that the filters choose, at the address of `words`. It has `load(signal)`, which asks for
-// what is shown, and `draw(found)`, which shows it in `place`.
+// A view of the episodes that the filters choose, at the address of `words`. It has `load(signal)`, which requests
+// the data, and `draw(found)`, which shows it in `place`.
 export class FilteredView {
   constructor(stores, words, title, kind) {
     Object.assign(this, { stores, title, facets: stores.facets });
@@ -64,7 +64,7 @@ export class FilteredView {
   }
 }
 
-// The filters beside a list. `change(query)` is called with what is looked for from now on.
+// The filters beside a list. `change(query)` is called with the new filters.
 class FilterPanel {
   constructor(stores, change) {
     this.stores = stores;
@@ -110,7 +110,7 @@ class FilterPanel {
       clearTimeout(waiting);
       waiting = setTimeout(tell, QUIET_MS);
     };
-    // a condition is read when it is whole, words while they are typed
+    // a condition is read when it is complete, words while they are typed
     const typed = name === "where" ? null : later;
     const input = h("input", {
       type,
@@ -173,14 +173,14 @@ class FilterPanel {
     );
   }
 
-  // Show what is looked for from now on, before it is known how many there are of each: what is chosen
-  // meanwhile is chosen as well.
+  // Show the new filters before the counts are known: filters that are chosen
+  // meanwhile are kept.
   asked(query) {
     this.query = query;
     if (this.last) this.#count(this.last);
   }
 
-  // Show what is looked for now, and how many there are of each.
+  // Show the filters and the counts.
   update(query, facets, isRefused = false) {
     this.query = query;
     if (isRefused && query.has("where")) this.where.setAttribute("aria-invalid", "true");
@@ -207,7 +207,7 @@ class FilterPanel {
     if (held) made.find((button) => button.dataset.chip === held)?.focus();
   }
 
-  // Always in the same order, so that no chip leaves from under the pointer; those that none has count 0.
+  // Always in the same order, so that no chip moves under the pointer; values without episodes count 0.
   #values(name, counted) {
     const n = new Map(counted.map((each) => [each.value, each.n]));
     const known = (this.stores.facets[name] ?? []).map(({ value }) => value);
@@ -215,7 +215,7 @@ class FilterPanel {
   }
 
   #facet(name, values) {
-    // what tells no episode from another is not asked for
+    // a facet with only one value is left out
     const isOne = (this.stores.facets[name] ?? values).length < 2;
     if (isOne && !this.query.has(name)) return null;
     const chosen = new Set(this.query.getAll(name));
@@ -236,7 +236,7 @@ class FilterPanel {
       { class: "facet" },
       h("legend", null, TITLES[name]),
       div("chips", chips, more),
-      isOpen && unlisted > 0 && p("note", `${count(unlisted)} rarer ones: search for them`),
+      isOpen && unlisted > 0 && p("note", `${count(unlisted)} rarer values: search for them`),
     );
   }
 
@@ -274,7 +274,7 @@ function copyChip(from, to) {
   to.querySelector(".n").textContent = from.querySelector(".n").textContent;
 }
 
-// A box of pills. `update(query)` shows what is looked for; `change(query)` is called with what is left of it.
+// A box of pills. `update(query)` shows the filters; `change(query)` is called with the remaining ones.
 function pillBox(stores, change) {
   const element = div("pills");
   let filters = new URLSearchParams();

@@ -1,16 +1,16 @@
-// Values, columns and outcomes as people read them. Unknown is a dash, never 0.
+// Format values, columns and outcomes for people. Unknown is a dash, never 0.
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const EXACT = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const SMALL = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
-// What stands for a value that nobody knows.
+// The text for an unknown value.
 export const UNKNOWN = "–";
 
-// controls other than line feed and tab, marks that turn the direction of writing, and what has no width
+// controls other than line feed and tab, marks that change the direction of writing, and zero-width characters
 const HIDDEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]/g;
 
-// The same text with every character that a reader could not see, or that would turn the text around, shown.
+// The same text, with invisible characters and those that reverse text made visible.
 export function visible(text) {
   return text.replace(/\r\n/g, "\n").replace(HIDDEN, (character) => {
     const code = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
@@ -28,7 +28,7 @@ export function counted(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
-// A number with four digits at most; yes and no for truth.
+// A number with four digits at most; yes and no for booleans.
 export function number(value) {
   if (value === null || value === undefined) return UNKNOWN;
   if (typeof value === "boolean") return value ? "yes" : "no";
@@ -68,7 +68,7 @@ export function moment(iso) {
   return Number.isNaN(date.getTime()) ? UNKNOWN : `${date.toISOString().slice(0, 16).replace("T", " ")} UTC`;
 }
 
-// A text in one line, cut where it is too long.
+// A text in one line, cut if it is too long.
 export function short(text, most = 140) {
   const line = String(text).replace(/\s+/g, " ").trim();
   return line.length > most ? `${line.slice(0, most - 1)}\u2026` : line;
@@ -81,13 +81,13 @@ export function percent(part, whole) {
   return `${share > 0 && share < 10 ? share.toFixed(1) : Math.round(share)}%`;
 }
 
-// Whatever JSON value as one line of text.
+// Any JSON value as one line of text.
 export function said(value) {
   if (value === null || value === undefined) return UNKNOWN;
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-// What episodes are told apart by, in the order in which it is asked for.
+// The facets of episodes, in the order of the filters.
 export const TITLES = {
   store: "Store",
   outcome: "Outcome",
@@ -111,18 +111,18 @@ const NAMES = {
   started_at: "start",
 };
 
-// How people call what episodes are sorted and bounded by.
+// Labels of the columns that sort and bound episodes.
 export function nameOf(column) {
   return NAMES[column] ?? column.replace(/^metric\./, "");
 }
 
-// How a value of a facet is called.
+// The label of a facet's value.
 export function facetName(stores, name, value) {
   if (name === "store") return stores.stores[value]?.name ?? said(value);
   return value === null || value === "" ? "unknown" : String(value);
 }
 
-// The class that colors an outcome; a word that nobody knows has none of its own.
+// The class that colors an outcome; an unknown word has none of its own.
 export function outcomeClass(outcome) {
   return ["success", "failure", "truncated", "error"].includes(outcome) ? `is-${outcome}` : "is-unknown";
 }

@@ -1,4 +1,4 @@
-// JSON that can be read: short values in a line, long ones folded, numbers as they were written.
+// Show JSON: short values in a line, long ones folded, numbers as written.
 import { button, div, fill, folded, h, put, span } from "./dom.js";
 import { counted, short } from "./format.js";
 import { words } from "./words.js";
@@ -8,7 +8,7 @@ const IN_A_LINE = 72;
 const AT_ONCE = 100;
 const OPEN_DEPTH = 2;
 
-// A number that would lose digits if it were read.
+// A number that would lose digits if it were parsed.
 class Written {
   constructor(text) {
     this.text = text;
@@ -30,7 +30,7 @@ export function jsonOf(text) {
   }
 }
 
-// A text that is JSON, to be read; and as it was written, for those who doubt.
+// A text that is JSON, as a tree and as written.
 export function jsonText(text, value) {
   const place = h("div");
   let isRaw = false;

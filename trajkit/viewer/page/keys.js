@@ -1,4 +1,4 @@
-// The keyboard: what a key does depends on the view, and the help says it.
+// The keyboard: the effect of a key depends on the view, and the help lists it.
 import { button, div, h } from "./dom.js";
 
 const HELP = {

@@ -35,7 +35,7 @@ export class ListView extends FilteredView {
     const held = this.#links().indexOf(document.activeElement);
     fill(this.place, found.rows.length ? this.#table(found) : this.#nothing());
     fill(this.pager, this.#pages(found));
-    // whoever is among the rows stays there, also when an answer comes late
+    // the focus stays in the rows, even if an answer comes late
     if (held >= 0) this.#links()[Math.min(held, found.rows.length - 1)]?.focus({ preventScroll: true });
   }
 
@@ -57,12 +57,12 @@ export class ListView extends FilteredView {
   #nothing() {
     return div(
       "empty",
-      p(null, "No episode is like this."),
+      p(null, "No episode matches."),
       [...filtersOf(this.query)].length > 0 && button("Show all of them", () => go(to([]))),
     );
   }
 
-  // Where there are no headings to click on, a choice does it.
+  // Sort by a select element, if there are no headings to click on.
   #sort() {
     const chosen = this.query.get("sort") ?? "";
     const options = ["", ...this.stores.columns].map((name) =>
@@ -75,7 +75,7 @@ export class ListView extends FilteredView {
     );
     const isDown = this.query.has("descending");
     const turn = button(isDown ? "↓" : "↑", () => this.#turn(), {
-      "aria-label": isDown ? "falling; turn to rising" : "rising; turn to falling",
+      "aria-label": isDown ? "descending; sort ascending" : "ascending; sort descending",
       disabled: !chosen,
     });
     return [h("label", { class: "field is-inline" }, span(null, "Sort by"), select), turn];

@@ -1,4 +1,4 @@
-// The page: what the address names is shown, and kept while only a part of the address changes.
+// The page: show the view in the address, and keep it while only a part of the address changes.
 import { ask } from "./api.js";
 import { ChartsView } from "./charts.js";
 import { CompareView } from "./compare.js";
@@ -47,7 +47,7 @@ function drawTop(stores) {
   );
 }
 
-// Day, night, or as the system has it.
+// Light, dark, or as in the system.
 function remembered() {
   try {
     const found = localStorage.getItem(THEME_PLACE);
@@ -61,11 +61,11 @@ function remember(choice) {
   try {
     localStorage.setItem(THEME_PLACE, choice);
   } catch {
-    // a browser that keeps nothing asks again
+    // a browser without storage forgets the choice
   }
 }
 
-// The switch; it goes round.
+// The switch cycles through the themes.
 function themeSwitch() {
   let choice = remembered();
   const pressed = button(
@@ -81,7 +81,7 @@ function themeSwitch() {
     if (choice === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = choice;
     pressed.textContent = { auto: "◐", light: "☀", dark: "☾" }[choice];
-    const said = { auto: "as the system has it", light: "light", dark: "dark" }[choice];
+    const said = { auto: "as in the system", light: "light", dark: "dark" }[choice];
     pressed.setAttribute("aria-label", `colors: ${said}`);
     pressed.title = `Colors: ${said}`;
   };

@@ -1,4 +1,4 @@
-// The prompt of a step in three readings: what is new, all of it, or how it differs from the step before.
+// The prompt of a step in three modes: the new part, all of it, or the difference to the previous step.
 import { ask } from "./api.js";
 import { message, textOf, valueShown } from "./blocks.js";
 import { promptDifference } from "./difference.js";
@@ -8,14 +8,14 @@ import { count, counted } from "./format.js";
 const MOST_MESSAGES = 2000;
 const LAST_SHOWN = 3;
 
-// The readings, with what they are called.
+// The modes with their labels.
 export const READINGS = [
   ["new", "New"],
   ["full", "Full prompt"],
   ["difference", "Difference"],
 ];
 
-// Prompts are asked for when somebody comes near them, not all at once.
+// Prompts are requested when the user scrolls near them, not all at once.
 const near = new IntersectionObserver(
   (seen) => {
     for (const { isIntersecting, target } of seen)
@@ -27,7 +27,7 @@ const near = new IntersectionObserver(
   { rootMargin: "600px" },
 );
 
-// The place of a step's prompt, filled for the reading that was chosen.
+// The place of a step's prompt, filled in the chosen mode.
 export function promptPlace(step, context) {
   if (context.mode === "new") return div("prompt", news(step, context));
   const place = div("prompt is-waiting", p("note", "…"));
@@ -45,7 +45,7 @@ async function load(place, step, context) {
   place.classList.remove("is-waiting");
 }
 
-// All messages of a prompt, null where it is unknown; of a very long one the first ones.
+// All messages of a prompt, null if it is unknown; of a very long one the first ones.
 async function promptOf({ store, id }, step) {
   const found = [];
   let offset = 0;
@@ -59,19 +59,19 @@ async function promptOf({ store, id }, step) {
 }
 
 function unknown() {
-  return p("note", "The prompt is not known.");
+  return p("note", "The prompt is unknown.");
 }
 
 async function differing(step, context) {
   if (step.index === 0) return full(step, context);
-  // a prompt that goes on where the last one ended differs by what is new
+  // a prompt that continues the last one differs by the new messages
   if (step.n_kept)
     return [p("note", `${counted(step.n_kept, "message")} as before, then`), sent(step, context)];
   const [before, now] = await Promise.all([promptOf(context, step.index - 1), promptOf(context, step.index)]);
   return before && now ? promptDifference(before, now) : unknown();
 }
 
-// All messages; the long way to the last ones is folded.
+// All messages; all but the last ones are folded if there are many.
 async function full(step, context) {
   const prompt = await promptOf(context, step.index);
   if (!prompt) return unknown();
@@ -94,7 +94,7 @@ function placeOf(step, { store, id }) {
   return { store, id, step: step.index };
 }
 
-// What was not there at the step before: the observation where the environment gave one, else the new messages.
+// The new part: the observation if the environment gave one, else the new messages.
 function news(step, context) {
   if ((step.observation ?? null) === null) return sent(step, context);
   const place = placeOf(step, context);
@@ -110,7 +110,7 @@ function news(step, context) {
   ];
 }
 
-// The new messages as they were sent; those that the step before had too are folded.
+// The new messages as they were sent; those that the previous step also had are folded.
 function sent(step, context) {
   const messages = step.new_messages;
   if (!messages) return unknown();

@@ -1,4 +1,4 @@
-// Where we are is written behind the # of the address, so that a link brings anybody to the same view.
+// The place is written behind the # of the address, so that a link leads to the same view.
 
 // The place that the address names: its words, and its filters.
 export function here() {
@@ -20,15 +20,15 @@ function decoded(word) {
   }
 }
 
-// The address of a place: every word is written so that it cannot be taken for anything else.
+// The address of a place: every word is escaped, so that it is unambiguous.
 export function to(words, query) {
   const path = words.map((word) => encodeURIComponent(String(word))).join("/");
   const rest = String(query ?? "");
   return `#/${path}${rest ? `?${rest}` : ""}`;
 }
 
-// Go to a place. A step on the way (`isSmall`) is not one to come back to. The place is shown at once, because a
-// change of `location.hash` is told later, and a second click in between would start from the old place.
+// Go to a place. A small step (`isSmall`) gets no entry in the history. The place is shown at once, because a
+// change of `location.hash` is reported later, and a second click in between would start from the old place.
 export function go(address, isSmall = false) {
   if (address === location.hash) return;
   if (isSmall) history.replaceState(null, "", address);
@@ -47,12 +47,12 @@ export function compareAddress(left, right) {
   return to(["compare", left.store, left.id, right.store, right.id]);
 }
 
-// A whole link that may be given to others.
+// A whole link to share with others.
 export function link(address) {
   return location.href.replace(/#.*$/, "") + address;
 }
 
-// The filters of a list, without what only says where in it we are.
+// The filters of a list, without the place in it.
 export function filtersOf(query) {
   const found = new URLSearchParams(query);
   for (const name of ["at", "offset", "step"]) found.delete(name);

@@ -1,4 +1,4 @@
-// One step of an episode: what the model saw, what it answered, and what came of it.
+// One step of an episode: the prompt, the answer, and the result.
 import { message, textOf, valueShown } from "./blocks.js";
 import { button, div, folded, h, p, say, span } from "./dom.js";
 import { brief, duration, number, said, short, signed } from "./format.js";
@@ -41,7 +41,7 @@ export function stepArticle(step, context) {
   );
 }
 
-// What is to be marked at a step.
+// The flags of a step.
 export function flagsOf(step) {
   const found = [];
   const add = (kind, text) => found.push({ kind, text });
@@ -60,7 +60,7 @@ export function flag({ kind, text }) {
   return h("span", { class: `flag ${kind}`, title: meaning }, text);
 }
 
-// The action that the answer named, and the one that was carried out where that is another.
+// The action in the answer, and the executed one if it differs.
 export function actionOf(step) {
   if (step.action === null || step.action === undefined) return null;
   const named = cutValue(step.action)?.text ?? toolsOf(step.action) ?? said(step.action);
@@ -70,11 +70,11 @@ export function actionOf(step) {
     "span",
     { class: "action", title: short(named, 300) },
     h("b", { dir: "auto" }, short(named, 80)),
-    isOther && span("executed", ` carried out: ${short(said(done), 60)}`),
+    isOther && span("executed", ` executed: ${short(said(done), 60)}`),
   );
 }
 
-// The names of the tools that an action calls; null where it calls none.
+// The names of the tools that an action calls; null if it calls none.
 function toolsOf(action) {
   const isCalls =
     Array.isArray(action) && action.length && action.every((call) => typeof call?.name === "string");
@@ -128,7 +128,7 @@ async function copied(text) {
   }
 }
 
-// What the model answered.
+// The answer of the model.
 export function answer(step, context) {
   if (!step.completion) return p("note", "No model answered.");
   const place = { store: context.store, id: context.id, step: step.index };
@@ -142,7 +142,7 @@ export function answer(step, context) {
   return message(step.completion, place, { note: notes || null });
 }
 
-// What else is known of a step.
+// Other data of a step.
 function extras(step, { store, id }) {
   const place = { store, id, step: step.index };
   const metrics = Object.entries(step.metrics ?? {}).filter(([, value]) => value !== null);
@@ -155,19 +155,19 @@ function extras(step, { store, id }) {
         metrics.map(([name, value]) => span("metric", `${name} `, h("b", null, number(value)))),
       ),
     has(step.demonstration) &&
-      folded("a better answer that somebody gave", () => valueShown(step.demonstration, place)),
-    has(step.info) && folded("what else the environment said", () => valueShown(step.info, place)),
+      folded("demonstration: a better answer", () => valueShown(step.demonstration, place)),
+    has(step.info) && folded("other data of the environment", () => valueShown(step.info, place)),
   ];
 }
 
-// What of a step is compared with another episode's: its action, else the words of its answer.
+// The part of a step that is compared with another episode: its action, else the text of its answer.
 export function deedOf(step) {
   if (step.action !== null && step.action !== undefined) return JSON.stringify(step.action);
   const blocks = (step.completion?.blocks ?? []).filter(({ type }) => type !== "thought");
   return textOf({ blocks: blocks.map(({ id, ...other }) => other) });
 }
 
-// What the agent saw before a step: the observation, else the last new message.
+// The input of a step: the observation, else the last new message.
 export function sightOf(step) {
   const seen = step.observation ?? null;
   if (seen !== null) return cutValue(seen)?.text ?? seen;

@@ -1,4 +1,4 @@
-// Text that may be very long: a piece of it at a time, and the rest when somebody asks.
+// Text that may be very long: one piece at a time, and the rest on demand.
 import { ask, isFile } from "./api.js";
 import { button, div, fill, h, put, span } from "./dom.js";
 import { count } from "./format.js";
@@ -7,7 +7,7 @@ const FIRST = 1600;
 const FIRST_LINES = 24;
 const NEXT = 20000;
 
-// A text as it was written. `rest` says where the server has more of it: `{n_characters, next, path, step, …}`.
+// A text as it was written. `rest` locates the part that the server has: `{n_characters, next, path, step, …}`.
 export function words(text, { rest = null, first = FIRST, kind = "words" } = {}) {
   const body = h("div", { class: kind, dir: "auto" });
   const reading = {
@@ -23,7 +23,7 @@ export function words(text, { rest = null, first = FIRST, kind = "words" } = {})
   return div("text", body, reading.n < reading.whole && more(reading, body));
 }
 
-// The text of a value that was cut by the server, and where its rest is; null for any other value.
+// The text of a value that the server cut, and the place of its rest; null for any other value.
 export function cutValue(value) {
   return typeof value?.text === "string" && typeof value.cut?.n_characters === "number" ? value : null;
 }
@@ -37,7 +37,7 @@ function beginning(text, most) {
   return Math.min(lineEnd(text, FIRST_LINES), most);
 }
 
-// Where so many lines of a text end.
+// The end of this many lines of a text.
 function lineEnd(text, most) {
   let at = -1;
   for (let n = 0; n < most; n += 1) {

@@ -165,12 +165,12 @@ def write_starts(
     """Write a row for each environment, task and seed, in the order of these, for a trainer that plays.
 
     Args:
-        dataset: Whose episodes.
-        steps: The same, open.
+        dataset: The dataset.
+        steps: The dataset's steps, open.
         form: The format.
         asked: Whether something may be lost or left out.
         place: Where the file goes.
-        work: The folder in which it grows.
+        work: Folder for temporary files.
 
     Raises:
         DataError: An episode has no environment, task or seed, or something is lost and `strict`.
@@ -203,7 +203,7 @@ def _types(
 
 def _warnings(fit: Fit, unit: Unit, n_evaluation: int) -> Iterator[str]:
     if n_evaluation:
-        yield f"training takes in {plural(n_evaluation, 'evaluation episode')}: what they measure is void"
+        yield f"{plural(n_evaluation, 'evaluation episode')} included: evaluating on them is then void"
     if unit != Unit.EPISODE:
         return
     if fit.n_realigned:

@@ -39,10 +39,10 @@ def write_documents(
         StoreError: `goal` exists or cannot be written, or the store cannot be read.
     """
     if asked.kind == FileKind.PARQUET or goal.suffix == ".parquet":
-        raise RequestError(f"{form.name} is JSON; there is no Parquet of it")
+        raise RequestError(f"{form.name} is JSON and cannot be written as Parquet")
     if form.is_file and not is_folder(goal):
         raise RequestError(
-            f"{form.name} is a file for each episode, and {goal} is the name of one",
+            f"{form.name} writes a file per episode, and {goal} is the name of one file",
             hint=f"-o {goal.with_suffix('')}, a folder",
         )
     place = Place(goal, FileKind.JSONL, is_folder=False)

@@ -42,7 +42,7 @@ class Lines:
         calls: Completes tool calls, and checks rows.
         lengths: Counts tokens, if asked for.
         tally: Counts losses and problems.
-        verdicts: For judged answers: whether an episode is good, by its id; unknown if it is not there.
+        verdicts: For judged answers: whether an episode is good, by its id; unknown if missing.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ READ = ("episode_id", "step_index", "inference_id", "loss_weight", "mask_reason"
 _BYTES_PER_BATCH = 5_000_000
 _MOST_STEPS = 2048
 _COST_OF_CHAINS = 8
-"""How much longer rows are whose prompts grow than what is stored of them."""
+"""Factor from the stored size of steps with growing prompts to the size of their rows."""
 _THREADS = max(1, min(4, os.cpu_count() or 1))
 _AT_ONCE = _THREADS + 1  # one batch waits for the first free thread
 _NULL = texts_of(["null"])
@@ -209,7 +209,7 @@ def _with_lines(batch: pa.RecordBatch, lines: PlainLines | None, *, merges: bool
 
 
 def _n_characters(column: pa.Array[Any]) -> Numbers:
-    """Return the size of each JSON; 0 where there is none, or an empty list."""
+    """Return the size of each JSON; 0 if there is none, or an empty list."""
     lengths: Any = pc.utf8_length(column)  # type: ignore[call-overload]  # the stubs want a narrower type
     n = reals_in(lengths)
     return np.where(flags_in(column.is_valid()) & (n > len("[]")), n, 0)

@@ -23,7 +23,7 @@ _INLINE = 12  # bytes that stand in a view itself: Arrow's columnar format, "var
 
 
 class Facts(NamedTuple):
-    """What is known of each step of some whole episodes, besides its texts."""
+    """Facts about each step of some whole episodes, besides its texts."""
 
     is_first: Numbers
     """Whether it is the first of its episode."""
@@ -69,7 +69,7 @@ class PlainLines:
         Args:
             prompts: JSON of the messages that each step adds to what it keeps.
             answers: The answers' JSON.
-            facts: What else is known of the steps.
+            facts: Other facts about the steps.
         """
         prompted = self._finder.spans(prompts, is_list=True)
         answered = self._finder.spans(answers, is_list=False)

@@ -88,7 +88,7 @@ def _completed(table: pa.Table, lines: Lines, tally: Tally) -> pa.Table:
             tally.n_longest_tokens = max(tally.n_longest_tokens, *counts)
     return pa.table(
         {
-            # some parts have large strings here, other parts have not
+            # some parts have large strings here, others do not
             "episode_id": table.column("episode_id").cast(pa.string()),
             "step_index": table.column("step_index"),
             "inference_id": table.column("inference_id").cast(pa.string()),

@@ -32,7 +32,7 @@ class CallStyle(NamedTuple):
     """The format of a tool call: fixed texts around its name and its arguments."""
 
     begin: str
-    """Mark before a call; empty where there is none."""
+    """Mark before a call; empty if there is none."""
     head: str
     """Text between that mark and the name."""
     middle: str

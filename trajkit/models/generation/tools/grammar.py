@@ -24,7 +24,7 @@ _WHITESPACE = r"[ ]?|\n[ ]{0,16}"
 """Whitespace between the parts of a JSON text; without a limit a model can generate it endlessly."""
 _MOST = 64
 _LARGEST_GRAMMAR = 40_000
-"""Most symbols of a grammar. llguidance itself limits its automata and the work per token."""
+"""Maximum symbols per grammar. llguidance itself limits its automata and the work per token."""
 _LARGEST_MULTIPLE = 10_000
 """Largest common multiple of a schema's `multipleOf`: llguidance makes as many states, without a limit."""
 _UNFINISHED = "\ufffd"
@@ -144,7 +144,7 @@ class Grammars:
 
 def unenforceable(reason: str, param: str) -> AskError:
     """Return the error of a schema that cannot be enforced."""
-    hint = "leave out the keyword, or ask without a schema"
+    hint = "leave out the keyword or the whole schema"
     return AskError(f"this schema cannot be enforced: {reason}", param=param, hint=hint)
 
 

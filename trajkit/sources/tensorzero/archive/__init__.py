@@ -1,3 +1,3 @@
-"""A TensorZero database as a folder of Parquet: written from a database, and read in its place."""
+"""A TensorZero database as a folder of Parquet: written from a database, and read instead of it."""
 
 __all__ = ["copying", "layout", "manifest", "origin", "verify"]

@@ -1,8 +1,8 @@
-"""What the rows of a table come to as one number that every database here can compute by itself.
+"""Checksum of the rows of a table, which every database here can compute itself.
 
 A row becomes a text: its columns in order with commas between, each as the MD5 of its bytes or as a number,
 `-` for null. The first 64 bits of that text's MD5 are the row's number, and rows add up modulo 2^64: the sum
-does not depend on their order, and does tell a row that is there twice.
+does not depend on their order, and shows duplicate rows.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ MODULUS = 1 << 64
 
 
 class Sums(NamedTuple):
-    """How one database says it."""
+    """The SQL of one database."""
 
     pieces: Mapping[Kind, str]
-    """What a column adds, null for null; `{0}` is the column and `{1}` its name."""
+    """The piece of a column, null for null; `{0}` is the column and `{1}` its name."""
     joined: Callable[[list[str]], str]
     """The text of a row from the pieces of its columns."""
     number: str
     """The first 64 bits of the MD5 of the text in the braces."""
     total: str
-    """The numbers in the braces added up modulo 2^64."""
+    """The sum of the numbers in the braces modulo 2^64."""
     unsigned: str = "toString({})"
     """The text of the number in the braces, without a sign."""
 
 
 def _pieces(md5: str, texts: str, tags: str, **others: str) -> dict[Kind, str]:
-    """Texts as the MD5 of their bytes; items of a list come with their lengths, so that none runs over."""
+    """Texts as the MD5 of their bytes; each list item has its length before it."""
     found = dict.fromkeys((Kind.NAME, Kind.TEXT, Kind.HASH), md5.format("{0}"))
     found |= {Kind.TEXTS: md5.format(texts), Kind.TAGS: md5.format(tags)}
     return found | {Kind(name): piece for name, piece in others.items()}
@@ -52,13 +52,13 @@ CLICKHOUSE = Sums(
     ),
     joined=lambda pieces: "concat(" + ", ',', ".join(f"ifNull({piece}, '-')" for piece in pieces) + ")",
     number="reinterpretAsUInt64(reverse(substring(MD5({}), 1, 8)))",
-    total="sum({})",  # of UInt64: ClickHouse lets it run over
+    total="sum({})",  # of UInt64: it overflows in ClickHouse
 )
 
 POSTGRES = Sums(
     _pieces(
         "md5({})",
-        # without any row the sum of texts is null, and so is it for null
+        # the sum over no rows is null
         "CASE WHEN {0} IS NOT NULL THEN (SELECT coalesce(string_agg(octet_length(x)::text || ':' || x, ''"
         " ORDER BY n), '') FROM unnest({0}) WITH ORDINALITY AS items(x, n)) END",
         "CASE WHEN {0} IS NOT NULL THEN (SELECT coalesce(string_agg(octet_length(k)::text || ':' || k"
@@ -78,7 +78,7 @@ POSTGRES = Sums(
 )
 
 
-# of a text as it was: what is not UTF-8 stands beside it
+# of the original text: bytes that are not UTF-8 are stored beside it
 _DUCKDB_MD5 = (
     f"CASE WHEN {NOT_UTF8} IS NULL THEN md5({{0}}) ELSE md5(coalesce(list_extract(list_filter({NOT_UTF8},"
     " lambda p: p.name = '{{1}}'), 1).bytes, encode({0}))) END"
@@ -103,11 +103,11 @@ DUCKDB = Sums(
 
 
 def row_number(table: Table, sums: Sums, columns: Mapping[str, str]) -> str:
-    """SQL for the number of a row.
+    """Return SQL for the number of a row.
 
     Args:
-        table: What the row is of.
-        sums: The database's.
+        table: The table of the row.
+        sums: The SQL of the database.
         columns: SQL by column for those that the database has; the others count as null.
     """
     pieces = [

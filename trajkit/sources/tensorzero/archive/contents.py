@@ -1,4 +1,4 @@
-"""What an archive holds while a run adds to it: a file at a time, written down as soon as it has its name."""
+"""The contents of an archive while a run adds to it: one file at a time, recorded once it is renamed."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ from trajkit.sources.tensorzero.export.spool import Spool
 
 _PART_ROWS = 250_000
 _PART_BYTES = 1_000_000_000
-"""Rows of a file, at most and more or less."""
+"""Approximate maximum of rows per file."""
 _SMALL_BYTES = 4_000_000
-"""A file that is smaller is written anew with what comes to its day."""
+"""Smaller files are rewritten when their day gets rows."""
 
 
 class Contents:
-    """The files of an archive, those that the run has added among them.
+    """The files of an archive, including those that the run has added.
 
     Args:
-        folder: The archive's.
+        folder: The archive.
         records: The folder of the journal and of scratch files; the archive's own unless it is at an address.
         source: The database that the run reads.
         connection: Of `local.connect_to`.
         is_moved: The database is the archive's, at another address.
 
     Raises:
-        StoreError: The archive is damaged, or one of another database.
+        StoreError: The archive is damaged, or of another database.
     """
 
     def __init__(
@@ -80,29 +80,29 @@ class Contents:
 
     @property
     def n_added(self) -> int:
-        """Rows that the run has brought, what it did before it was killed included."""
+        """Rows that the run has added, including those from before it was killed."""
         return self._journal.n_rows
 
     def parts(self, table: Table, day: int | None = None) -> list[ArchivePart]:
-        """The files of a table, or of one of its days."""
+        """Return the files of a table, or of one of its days."""
         old = self._manifest.parts_of(table.name) if self._manifest else []
         new = [part for part in self._journal.parts.values() if part.table == table.name]
         every = [part for part in [*old, *new] if day in (None, part.day)]
         return [part for part in every if part.path not in self._journal.replaced]
 
     def paths(self, table: Table, day: int) -> list[Path]:
-        """Where the files of a day are."""
+        """Return the paths of the files of a day."""
         return [self._folder / part.path for part in self.parts(table, day)]
 
     def seen(self, table: Table) -> dict[int, Seen]:
-        """Per day the rows, and the sum over their keys (over all that they hold in a table without days)."""
+        """Return rows and sum for each day: over keys, or over all columns in a table without days."""
         found: dict[int, Seen] = {}
         for part in self.parts(table):
             found[part.day] = found.get(part.day, NOTHING) + part.seen
         return found
 
     def known_gone(self, table: Table) -> dict[int, Seen]:
-        """The days of which the database has lost rows, as they were there at the last look."""
+        """Return the days of which the database has lost rows, as last seen there."""
         return {day: known.seen for (name, day), known in self._gone().items() if name == table.name}
 
     def _gone(self) -> dict[tuple[str, int], ArchivedDay]:
@@ -110,7 +110,7 @@ class Contents:
         return {(day.table, day.day): day for day in before} | self._journal.gone
 
     def note_gone(self, table: Table, day: int, seen: Seen) -> None:
-        """The database has lost rows of a day, and has these."""
+        """Record that the database has lost rows of a day, and still has these."""
         known = ArchivedDay(table=table.name, day=day, n_rows=seen.n_rows, sum=f"{seen.total:016x}")
         self._journal.note_gone(known)
 
@@ -136,7 +136,7 @@ class Contents:
     # -- adding ----------------------------------------------------------------------------------------------
 
     def add(self, table: Table, days: Sequence[int], batches: Iterator[pa.RecordBatch]) -> None:
-        """Add rows of some days that are not here, each day in a file of its own."""
+        """Add new rows of some days, each day in its own file."""
         if len(days) == 1:
             self._write_day(table, days[0], batches)
             return
@@ -154,18 +154,18 @@ class Contents:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def renew(self, table: Table, day: int, batches: Iterator[pa.RecordBatch]) -> ArchivePart:
-        """Put rows in the place of those of a day that have the same keys."""
+        """Replace the rows of a day that have the same keys."""
         return self._write(table, day, batches, is_anew=True)
 
     def _write_day(self, table: Table, day: int, batches: Iterator[pa.RecordBatch]) -> None:
-        """Write rows of one day, many of them as several files: what is written stays if the rest fails."""
+        """Write rows of one day, several files if there are many: written ones stay if the rest fails."""
         while (first := next(batches, None)) is not None:
             self._write(table, day, itertools.chain([first], _worth_a_file(batches, first)))
 
     def _write(
         self, table: Table, day: int, batches: Iterator[pa.RecordBatch], *, is_anew: bool = False
     ) -> ArchivePart:
-        """Write rows of one day as a file; new ones go into one with the last of the day if those are few."""
+        """Write rows of one day as a file; new ones join the last file of the day if it is small."""
         known = self.parts(table, day)
         replaced = known if is_anew else [part for part in known if part.n_bytes < _SMALL_BYTES][-1:]
         old = [self._folder / part.path for part in replaced]
@@ -194,7 +194,7 @@ class Contents:
         return part
 
     def _unused(self, table: Table, day: int) -> Path:
-        """A name for another file of a day."""
+        """Return a name for another file of a day."""
         for number in itertools.count():
             path = self._folder / table.name / f"{day_name(day)}-{number:02}.parquet"
             if not path.exists():
@@ -202,7 +202,7 @@ class Contents:
         raise AssertionError
 
     def _remove_strays(self) -> None:
-        """What a run left that was killed: files that were not finished, or not yet written down."""
+        """Remove the leftovers of a killed run: files that were not finished, or not yet recorded."""
         known = {part.path for table in TABLES for part in self.parts(table)} | self._journal.replaced
         for table in TABLES:
             shutil.rmtree(self._records / _scratch_name(table), ignore_errors=True)
@@ -215,7 +215,7 @@ class Contents:
                 (self._folder / name).unlink()
 
     def _files(self) -> list[str]:
-        """The files in the folders of the tables, by their paths below the archive."""
+        """Return the files in the folders of the tables, by their paths below the archive."""
         folders = [table.name for table in TABLES]
         if isinstance(self._folder, Address):
             return [name for name in self._folder.sizes() if name.partition("/")[0] in folders]
@@ -225,7 +225,7 @@ class Contents:
 def _write_after(
     file: PartFile, table: Table, old: Sequence[Path], batches: Iterator[pa.RecordBatch]
 ) -> None:
-    """The rows of old files, and new ones."""
+    """Write the rows of old files, and then new ones."""
     for path in old:
         for batch in read_part(path):
             file.add_read(batch)
@@ -236,7 +236,7 @@ def _write_after(
 def _write_instead(
     file: PartFile, table: Table, old: Sequence[Path], batches: Iterator[pa.RecordBatch]
 ) -> None:
-    """Rows, and those of old files that have other keys."""
+    """Write rows, and then those of old files that have other keys."""
     keys: list[Any] = []
     for batch in batches:
         file.add(batch)
@@ -248,7 +248,7 @@ def _write_instead(
 
 
 def _worth_a_file(batches: Iterator[pa.RecordBatch], first: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The next batches, until they and the first are enough for a file."""
+    """Yield the next batches, until they and the first are enough for a file."""
     n_rows, n_bytes = first.num_rows, first.nbytes
     while n_rows < _PART_ROWS and n_bytes < _PART_BYTES and (batch := next(batches, None)) is not None:
         n_rows += batch.num_rows
@@ -257,7 +257,7 @@ def _worth_a_file(batches: Iterator[pa.RecordBatch], first: pa.RecordBatch) -> I
 
 
 def _bucketed(batch: pa.RecordBatch, days: Sequence[int], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows with the place of their day among these."""
+    """Return rows with the index of their day among these."""
     places = pc.index_in(batch.column(DAY), value_set=pa.array(days, pa.int32())).cast(pa.uint16())
     return pa.RecordBatch.from_arrays([*batch.columns, places], schema=schema)
 

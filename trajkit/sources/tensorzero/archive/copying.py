@@ -1,8 +1,8 @@
-"""Bring a database into an archive: what is not there yet, and nothing twice.
+"""Copy new rows of a database into an archive, without duplicates.
 
-A database is asked what each day's ids add up to. Days that the archive does not have come whole; where it
-has a day and the sums differ, only the ids are compared, and the rows come that are missing. What the
-database no longer has stays in the archive.
+A database computes the sum of each day's ids. Days that the archive does not have are copied whole; for
+a day whose sums differ, only the ids are compared, and the missing rows are copied. Rows that the
+database no longer has stay in the archive.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from trajkit.sources.tensorzero.connect.streams import OnProgress
 from trajkit.store.engine import first_line, interruptible
 
 _WINDOW_BYTES = 1_000_000_000
-"""Days are brought together up to so much text."""
+"""Maximum bytes of text of days that are copied together."""
 _MOST_WINDOWS = 16
 _WINDOW_DAYS = 100
-"""Each is an open file while the days of a window are told apart."""
+"""Maximum days per window: each is an open file."""
 _BYTES_PER_ROW = 4_000
-"""Where the database does not tell."""
+"""Assumed if the database does not report it."""
 _KEYS_AT_ONCE = 500_000
-"""Each query for rows by their keys looks through the whole table."""
+"""Keys per query: each one scans the whole table."""
 
 
 class Archived(NamedTuple):
-    """What a run did."""
+    """The result of a run."""
 
     manifest: ArchiveManifest
     n_new: dict[str, int]
-    """Rows by table that were not in the archive before."""
+    """New rows in the archive, by table."""
     was_interrupted: bool
-    """Whether it went on where a run that was killed had stopped."""
+    """Whether it continued a killed run."""
 
 
 def archive(
@@ -63,17 +63,17 @@ def archive(
     is_moved: bool = False,
     on_progress: OnProgress = lambda what, n_done, n_total: None,
 ) -> Archived:
-    """Bring what a database has and an archive has not.
+    """Copy the rows of a database that an archive does not have.
 
     Args:
         origin: The database.
-        folder: The archive; it need not be there. At an address each file is sent when it is complete.
+        folder: The archive; it need not exist. At an address each file is sent when it is complete.
         is_moved: The database is the archive's, at another address.
-        on_progress: Told now and then how far it is.
+        on_progress: Called with the progress now and then.
 
     Raises:
-        ServiceError: The database failed. The same call again goes on from there.
-        StoreError: The folder is something else, is of another database, is being written by another process,
+        ServiceError: The database failed. The same call again continues from there.
+        StoreError: The folder is not an archive, is of another database, is being written by another process,
             or cannot be written.
     """
     as_of = datetime.now(UTC)
@@ -89,14 +89,14 @@ def archive(
         raise StoreError(f"{folder} cannot be written: {error.strerror or error}") from error
     except duckdb.Error as error:
         raise StoreError(
-            f"{folder} cannot be brought up to date: {first_line(error)}",
+            f"{folder} cannot be updated: {first_line(error)}",
             hint="is the disk full? `trajkit archive verify` finds a damaged file",
         ) from error
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[Path]:
-    """Keep other runs away; yield where the run's journal is: in the archive, or here for an address."""
+    """Lock out other runs; yield the folder of the journal: the archive's, or a local one for an address."""
     if isinstance(folder, Address):
         records = records_of(folder, "archiving")
         _refuse_others(folder, records)
@@ -143,7 +143,7 @@ class _Run:
         self._on_progress = on_progress
 
     def bring(self, table: Table) -> int:
-        """Bring what is new of a table; how many rows that was."""
+        """Copy the new rows of a table; return their number."""
         before = self._contents.n_added
         there, here = self._origin.keys_seen(table), self._contents.seen(table)
         gone = self._contents.known_gone(table)
@@ -178,7 +178,7 @@ class _Run:
             yield batch
 
     def _complete(self, table: Table, days: Sequence[int], there: Mapping[int, Seen]) -> None:
-        """Bring the rows of these days that are missing, by their keys."""
+        """Copy the missing rows of these days, by their keys."""
         load(self._connection, "there", KEYS, self._origin.keys(table, days))
         missing: list[str] = []
         twice: list[int] = []
@@ -193,13 +193,13 @@ class _Run:
         for start in range(0, len(missing), _KEYS_AT_ONCE):
             rows = self._origin.rows_of(table, missing[start : start + _KEYS_AT_ONCE])
             self._contents.add(table, days, self._counted(table, rows, start, len(missing)))
-        for day in twice:  # the same ids, not as often
+        for day in twice:  # the same ids, with fewer duplicates
             self._contents.renew(table, day, self._origin.rows(table, [day]))
-        for day in with_gone:  # when their missing rows are here: the next run does not look again
+        for day in with_gone:  # after their missing rows are copied: the next run skips them
             self._contents.note_gone(table, day, there[day])
 
     def _compare(self, table: Table, day: int) -> tuple[list[str], int]:
-        """The keys of a day that the archive has not, and how many it has that the database has not."""
+        """Return the keys of a day that only the database has, and the number that only the archive has."""
         here = f"(SELECT {table.key} AS key FROM {scan(self._contents.paths(table, day))})"
         of_day = f"(SELECT key FROM there WHERE day = {day})"
         missing = self._connection.execute(f"SELECT DISTINCT key FROM {of_day} ANTI JOIN {here} USING (key)")
@@ -208,17 +208,17 @@ class _Run:
         return keys, int(gone.fetchall()[0][0])
 
     def _renew(self, table: Table, there: Seen) -> None:
-        """Write a table anew that is not cut into days; what the database no longer has stays."""
+        """Rewrite a table without days; rows that the database no longer has stay."""
         after = self._contents.renew(table, WHOLE, self._origin.rows(table, [WHOLE]))
         if after.n_rows > there.n_rows:
             self._contents.note_gone(table, WHOLE, there)
 
 
 def _windows(days: Sequence[int], there: Mapping[int, Seen], n_bytes: int) -> Iterator[list[int]]:
-    """Days that are brought together.
+    """Yield the days that are copied together.
 
-    ClickHouse does not sort by time: whatever the day, it looks through the whole table. So there are few
-    windows, and one of them does not hold much more than its share.
+    ClickHouse does not sort by time: for any day it scans the whole table. So there are few windows, and
+    none of them has much more than its share.
     """
     n_rows = sum(seen.n_rows for seen in there.values())
     per_row = n_bytes / n_rows if n_rows and n_bytes else _BYTES_PER_ROW

@@ -19,7 +19,7 @@ _TEXTS = ("input", "output", "system", "input_messages", "tool_params")
 
 
 class Archive(Dialect):
-    """An archive in the place of the database that it was made from.
+    """An archive that is read instead of its database.
 
     Args:
         files: The archive.
@@ -46,7 +46,7 @@ class Archive(Dialect):
 
     @property
     def text_bytes(self) -> str:
-        """A query for the bytes of text that the steps hold."""
+        """Return a query for the bytes of text in the steps."""
         paths = [
             path
             for name in ("json_inference", "chat_inference", "model_inference")
@@ -61,11 +61,11 @@ class Archive(Dialect):
         )
 
     def refusal(self, missing: Sequence[str]) -> ServiceError:
-        """The error for a database without these tables: an archive has all."""
+        """Return the error for a database without these tables: an archive has all."""
         raise AssertionError(missing)
 
     def schema_level(self) -> int | None:
-        """The newest migration of the database, where it told."""
+        """Return the newest migration of the database, if known."""
         level = self._files.manifest.source.get("schema_level")
         return level if isinstance(level, int) else None
 
@@ -104,11 +104,11 @@ class Archive(Dialect):
     }
 
     def json(self, column: str) -> str:
-        """A column of JSON as text, as TensorZero spells it: Postgres spells it in its own way."""
+        """Return a JSON column as text, as TensorZero spells it: Postgres spells it differently."""
         return self._spelled(column, column)
 
     def tool_list(self, column: str) -> str:
-        """A list of tools as the text of one JSON list; null when it is empty."""
+        """Return a list of tools as the text of one JSON list; null when it is empty."""
         return self._spelled(column, f"as_list({column})")
 
     def _spelled(self, column: str, sql: str) -> str:
@@ -122,11 +122,11 @@ class Archive(Dialect):
 
 
 def open_archive(folder: Path) -> TensorZero:
-    """Open an archive in the place of the database that it was made from.
+    """Open an archive to read it instead of its database.
 
     Raises:
         StoreError: It is not an archive, is of a newer version, or a file is missing or of another size.
     """
     files = ArchiveFiles(folder)
-    # what was logged later is not here
+    # later rows are not in the archive
     return TensorZero(Archive(files), read_at=files.manifest.as_of)

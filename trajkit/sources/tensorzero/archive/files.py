@@ -1,4 +1,4 @@
-"""The files of an archive as tables, and rows or Arrow batches out of them."""
+"""Read the files of an archive as tables, in rows or Arrow batches."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class ArchiveFiles:
         self._connection.execute(read_sql("archive"))
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close them."""
         self._connection.close()
 
     def paths(self, table: str) -> list[Path]:
-        """The files of a table."""
+        """Return the files of a table."""
         return [self._folder / part.path for part in self.manifest.parts_of(table)]
 
     def has(self, table: str, column: str | None = None) -> bool:
-        """Whether there is a table with a column: an archive has all, of some perhaps no row."""
+        """Whether there is a table with a column: an archive has all, perhaps without rows."""
         return True
 
     def query(self, sql: str, values: Values | None = None) -> list[tuple[Any, ...]]:
-        """A small answer; the values are bound by name."""
+        """Return a small answer; the values are bound by name."""
         try:
             with self._connection.cursor() as cursor:
                 return cursor.execute(sql, dict(values or {})).fetchall()
@@ -62,7 +62,7 @@ class ArchiveFiles:
     def stream(
         self, sql: str, schema: pa.Schema, values: Values | None = None, *, chosen: pa.Table | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """An answer of any size as batches; a further column tells which texts were not UTF-8."""
+        """Yield an answer of any size as batches; a further column marks the texts that were not UTF-8."""
         with self._connection.cursor() as cursor:
             if chosen is not None:
                 cursor.register("chosen", chosen)
@@ -100,12 +100,12 @@ def _fitted(column: pa.Array[Any], goal: pa.DataType) -> pa.Array[Any]:
 
 
 _SHOWN, _NO_UTF8 = "\ufffd".encode(), b"\xff"
-"""What the archive has where a byte could not be read; and a byte that no UTF-8 has, which becomes that
-again when the text is decoded. So an export notices such a text, too."""
+"""The replacement of an unreadable byte in the archive, and a byte that is never UTF-8, which decodes to the
+replacement again. So an export notices such a text as well."""
 
 
 def _as_it_came(columns: Sequence[pa.Array[Any]], names: Sequence[str], marks: Any) -> list[pa.Array[Any]]:
-    """Texts, and lists of `key` and `value`, that are not UTF-8 where they were not.
+    """Restore invalid UTF-8 in texts, and in lists of `key` and `value`, where it was.
 
     Args:
         columns: The columns.

@@ -1,4 +1,4 @@
-"""The tables of an archive and their columns: what a TensorZero database holds, as it holds it."""
+"""The tables of an archive and their columns, as in a TensorZero database."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import pyarrow as pa
 
 
 class Kind(StrEnum):
-    """What a column holds, whatever the database calls the type."""
+    """The type of a column, independent of the database."""
 
     ID = "id"
     """A UUID: 36 characters, lower case."""
     NAME = "name"
     """Text that repeats."""
     TEXT = "text"
-    """Text of any length, as it is stored; of Postgres's JSON, its own spelling."""
+    """Text of any length, as it is stored; JSON of Postgres in its own spelling."""
     HASH = "hash"
     """64 lower-case hexadecimal digits."""
     INTEGER = "integer"
     """A whole number."""
     DECIMAL = "decimal"
-    """A number with nine digits behind the point."""
+    """A number with nine decimal places."""
     NUMBER = "number"
     """A float; one of 32 bits is kept in 64, which changes nothing."""
     FLAG = "flag"
-    """Yes or no."""
+    """A boolean."""
     TIME = "time"
-    """A moment, in microseconds, UTC."""
+    """A time in microseconds, UTC."""
     TEXTS = "texts"
     """A list of texts."""
     TAGS = "tags"
@@ -49,11 +49,11 @@ _ARROW: dict[Kind, pa.DataType] = {
     Kind.FLAG: pa.bool_(),
     Kind.TIME: pa.timestamp("us", tz="UTC"),
     Kind.TEXTS: pa.list_(pa.string()),
-    # a list and not a map: readers refuse a map that has a key twice, and a database need not
+    # a list and not a map: readers refuse duplicate keys in a map, but a database may have them
     Kind.TAGS: pa.list_(_PAIR),
 }
 
-# Texts travel as bytes: a database need not care whether they are UTF-8.
+# Texts travel as bytes: a database does not guarantee UTF-8.
 _TRAVELLING: dict[Kind, pa.DataType] = {
     Kind.TEXT: pa.binary(),
     Kind.NAME: pa.binary(),
@@ -81,10 +81,10 @@ class Table(NamedTuple):
     """Name of its folder."""
     columns: tuple[Column, ...]
     key: str = "id"
-    """The column that tells rows apart."""
+    """The column that identifies a row."""
     is_dated: bool = True
-    """Whether rows are only ever added, each under an id that tells its time: such a table is cut into days.
-    The others are small and change: they are compared by all that they hold, and brought whole."""
+    """Whether rows are only added, each with an id that contains its time: such a table is cut into days.
+    The others are small and change: all their columns are compared, and they are copied whole."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -94,7 +94,7 @@ class Table(NamedTuple):
 
     @property
     def travelling(self) -> pa.Schema:
-        """The columns as a database gives them, and each row's day."""
+        """The columns as a database streams them, and each row's day."""
         fields: list[tuple[str, Any]] = [
             (column.name, _TRAVELLING.get(column.kind, _ARROW[column.kind])) for column in self.columns
         ]
@@ -230,19 +230,19 @@ TABLES = (
     ),
     Table("json_datapoint", (*_DATAPOINT, Column("output_schema", Kind.TEXT)), is_dated=False),
 )
-"""Everything that is kept: inferences, model calls, feedback of four kinds, configurations with their
+"""The content of an archive: inferences, model calls, feedback of four kinds, configurations with their
 templates, workflow evaluations, and datasets."""
 
 MS_PER_DAY = 86_400_000
-"""A row's day counts these from 1970, in UTC, by the time in its id."""
+"""Milliseconds per day. A row's day counts from 1970, in UTC, by the time in its id."""
 
 WHOLE = -1
-"""The day of all rows of a table that is not cut into days."""
+"""The day of all rows of a table without days."""
 
 DAY = "day"
-"""The last column of rows that travel."""
+"""The last column of streamed rows."""
 
 
 def day_name(day: int) -> str:
-    """A day in words, such as `2026-11-21`; `all` for a table that is not cut into days."""
+    """Return a day as text, such as `2026-11-21`; `all` for a table without days."""
     return "all" if day == WHOLE else str(np.datetime64(day, "D"))

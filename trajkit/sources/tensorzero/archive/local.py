@@ -1,4 +1,4 @@
-"""The files of an archive in DuckDB: its tables as views, and what they add up to."""
+"""The files of an archive in DuckDB: its tables as views, and their sums."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _MEMORY_LIMIT = "1GB"
 
 
 def connect_to(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """A connection for an archive's files."""
+    """Open a connection for an archive's files."""
     connection = connect(memory_limit=_MEMORY_LIMIT, threads=threads)
     connection.execute("SET preserve_insertion_order = false")
     return connection
 
 
 def scan(paths: Sequence[Path]) -> str:
-    """The SQL that reads these files."""
+    """Return SQL that reads these files."""
     return f"read_parquet([{', '.join(map(file_literal, paths))}])"
 
 
 def rows_seen(connection: duckdb.DuckDBPyConnection, table: Table, path: Path) -> Seen:
-    """How many rows a file has, and the sum over their keys; in a table without days, over whole rows.
+    """Return the rows of a file, and the sum over their keys; in a table without days, over whole rows.
 
     Args:
         connection: Of `connect_to`.
-        table: What they are rows of.
+        table: The table of the file.
         path: The file.
     """
     number = DUCKDB.number.format(table.key) if table.is_dated else number_of(table)
@@ -44,14 +44,14 @@ def rows_seen(connection: duckdb.DuckDBPyConnection, table: Table, path: Path) -
 
 
 def number_of(table: Table) -> str:
-    """SQL for the number of a row."""
+    """Return SQL for the number of a row."""
     return row_number(table, DUCKDB, {column.name: f'"{column.name}"' for column in table.columns})
 
 
 def load(
     connection: duckdb.DuckDBPyConnection, table: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> None:
-    """Make a table of what a database streams; what fails in the stream is raised as it is."""
+    """Make a table from a stream of a database; errors of the stream are raised as they are."""
     connection.register("incoming", schema.empty_table())
     connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM incoming")
     for batch in batches:
@@ -61,7 +61,7 @@ def load(
 
 
 def create_view(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[Path]) -> None:
-    """Make a view of a table's name; one without files has no rows."""
+    """Make a view with a table's name; without files it has no rows."""
     if paths:
         connection.execute(f"CREATE VIEW {table.name} AS SELECT * FROM {scan(paths)}")
         return

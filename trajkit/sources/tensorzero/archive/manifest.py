@@ -1,4 +1,4 @@
-"""What an archive says about itself, and the journal by which a run that was killed goes on."""
+"""The manifest of an archive, and the journal by which a killed run continues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MANIFEST_NAME = "archive.json"
 """The file that makes a folder an archive."""
 
 JOURNAL_NAME = ".archiving.jsonl"
-"""What a run has written so far; gone when it has finished."""
+"""The files that a run has written so far; removed when it has finished."""
 
 _PART_PATH = re.compile(rf"({'|'.join(table.name for table in TABLES)})/[0-9a-z-]+\.parquet")
 _DAMAGED = "the archive is damaged: `trajkit archive` into another folder makes a new one"
@@ -40,7 +40,7 @@ Sum = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 
 
 class Seen(NamedTuple):
-    """Rows, as their number and a sum over something of theirs."""
+    """A number of rows, and a sum over them."""
 
     n_rows: int
     total: int
@@ -61,9 +61,9 @@ class ArchivePart(Model):
     path: Name
     """Relative to the archive, with forward slashes."""
     table: Name
-    """The table that it is of."""
+    """Its table."""
     day: int
-    """Of which day its rows are, counted from 1970; -1 where the table is not cut into days."""
+    """The day of its rows, counted from 1970; -1 for a table without days."""
     n_rows: Count
     """Rows in it."""
     n_bytes: Count
@@ -71,16 +71,16 @@ class ArchivePart(Model):
     sha256: Sha256
     """Of the file's bytes."""
     sum: Sum
-    """Sum over its rows: over their ids, or where a table is not cut into days over all that they hold."""
+    """Sum over its rows: over their ids, or in a table without days over all their columns."""
 
     @property
     def seen(self) -> Seen:
-        """Its rows in short."""
+        """Return the number and the sum of its rows."""
         return Seen(self.n_rows, int(self.sum, 16))
 
 
 class ArchivedDay(Model):
-    """A day of which the database no longer has every row that is archived, as it was at the last look."""
+    """A day of which the database has lost archived rows, as last seen there."""
 
     table: Name
     day: int
@@ -89,16 +89,16 @@ class ArchivedDay(Model):
 
     @property
     def seen(self) -> Seen:
-        """Its rows in short."""
+        """Return the number and the sum of its rows."""
         return Seen(self.n_rows, int(self.sum, 16))
 
 
 class Archiving(Model):
-    """One run that added something."""
+    """One run that added rows."""
 
     done_at: UtcTime
     n_rows: Count
-    """Rows that it brought."""
+    """Rows that it added."""
     trajkit_version: Name
 
 
@@ -110,16 +110,16 @@ class ArchiveManifest(Model):
     source: JsonObject
     """The database: its kind, its address without credentials, its schema level, its own id."""
     as_of: UtcTime
-    """When the last run began: what was in the database then is in the archive."""
+    """When the last run began: every row that the database had then is in the archive."""
     parts: tuple[ArchivePart, ...]
-    """Every file but this one."""
+    """Every file except this one."""
     gone: tuple[ArchivedDay, ...] = ()
     """Days of which the database has since lost rows."""
     runs: tuple[Archiving, ...]
-    """What was done, oldest first."""
+    """The runs, oldest first."""
 
     def parts_of(self, table: str) -> list[ArchivePart]:
-        """The files of one table."""
+        """Return the files of one table."""
         return [part for part in self.parts if part.table == table]
 
 
@@ -129,7 +129,7 @@ def is_archive(path: Path) -> bool:
 
 
 def read_manifest(folder: Path) -> ArchiveManifest:
-    """Read an archive's manifest; every part is there and has its size.
+    """Read an archive's manifest, and check that every part exists with its size.
 
     Raises:
         StoreError: It is not an archive, is of a newer version, or a part is missing or of another size.
@@ -139,7 +139,7 @@ def read_manifest(folder: Path) -> ArchiveManifest:
         if not path.exists():
             raise StoreError(
                 f"{folder} is not an archive: it has no {MANIFEST_NAME}",
-                hint="`trajkit archive` makes one; the same command again goes on where a killed one stopped",
+                hint="`trajkit archive` makes one; run again, it continues where a killed one stopped",
             )
         regular_file(path, within=folder, error=StoreError)
         value = json.loads(path.read_bytes())
@@ -160,7 +160,7 @@ def read_manifest(folder: Path) -> ArchiveManifest:
 
 
 def _check_path(path: str, where: Path) -> None:
-    """Raise unless a path is one that a part of an archive has.
+    """Raise unless a path is valid for a part of an archive.
 
     Raises:
         StoreError: It is not.
@@ -179,14 +179,14 @@ def _refuse_newer(folder: Path, value: Any) -> None:
 
 
 class Journal:
-    """A run's own account, a line at a time: what it wrote counts even if it is killed.
+    """The journal of a run, a line at a time: recorded files count even if the run is killed.
 
     Args:
         folder: The archive's.
-        records: The folder of the journal: the archive's own, or one here where the archive is at an address.
+        records: The folder of the journal: the archive's own, or a local one if the archive is at an address.
         source: The database.
-        manifest: The archive's, None before the first run has ended. What was added to an earlier one is in
-            this one, or another machine has replaced it: such a journal begins anew.
+        manifest: The archive's, None before the first run has ended. A journal for an earlier one is outdated
+            (this one has its files, or another machine replaced it), and starts again.
 
     Raises:
         StoreError: The journal is damaged.
@@ -198,9 +198,9 @@ class Journal:
         self._folder = folder
         self._path = records / JOURNAL_NAME
         self.parts: dict[str, ArchivePart] = {}
-        """What was added, by path."""
+        """The added files, by path."""
         self.replaced: set[str] = set()
-        """Paths of what is in other parts now."""
+        """Paths of files whose rows are in other parts now."""
         self.gone: dict[tuple[str, int], ArchivedDay] = {}
         self.source: JsonObject = source
         """The database that the entries are from."""
@@ -231,7 +231,7 @@ class Journal:
                 file.truncate(sum(map(len, lines[:-1])))
 
     def _is_whole(self, entry: dict[str, Any], sizes: Mapping[str, int] | None) -> bool:
-        """Whether the file of an entry is there: a power cut may have come before it reached the disk."""
+        """Whether the file of an entry exists: a power cut may have come before it reached the disk."""
         if "part" not in entry:
             return True
         _check_path(entry["part"]["path"], self._path)
@@ -255,11 +255,11 @@ class Journal:
             self.n_rows += entry["n_new"]
 
     def add(self, part: ArchivePart, *, n_new: int, replaces: Iterable[str] = ()) -> None:
-        """A part has its name; of its rows so many were not in the archive before."""
+        """Record a renamed part, and the number of its rows that were not in the archive before."""
         self._write({"part": part.model_dump(mode="json"), "replaces": list(replaces), "n_new": n_new})
 
     def note_gone(self, day: ArchivedDay) -> None:
-        """The database has lost rows of a day; this is what it has."""
+        """Record that the database has lost rows of a day, and what it still has."""
         self._write({"gone": day.model_dump(mode="json")})
 
     def _write(self, entry: dict[str, Any]) -> None:
@@ -273,26 +273,26 @@ class Journal:
             os.fsync(file.fileno())
 
     def remove(self) -> None:
-        """The manifest says it all now."""
+        """Remove the journal: the manifest has everything now."""
         self._path.unlink(missing_ok=True)
 
 
 def write_manifest(folder: Path, manifest: ArchiveManifest) -> None:
-    """Put the manifest in its place."""
+    """Write the manifest."""
     path, text = folder / MANIFEST_NAME, manifest.model_dump_json(indent=1) + "\n"
     overwrite(path, text.encode()) if isinstance(path, Address) else write_text(path, text)
 
 
 def this_run(done_at: Any, n_rows: int) -> Archiving:
-    """What a run says of itself."""
+    """Return the record of a run."""
     return Archiving(done_at=done_at, n_rows=n_rows, trajkit_version=trajkit.__version__)
 
 
 def refuse_another(folder: Path, known: JsonObject, found: JsonObject) -> None:
-    """Raise unless two descriptions are of one database.
+    """Raise unless two descriptions are of the same database.
 
     Raises:
-        StoreError: They are not; by the ids that the databases have, else by their addresses.
+        StoreError: They are not, by the ids of the databases, else by their addresses.
     """
     ids = known.get("deployment_id"), found.get("deployment_id")
     is_same = ids[0] == ids[1] if None not in ids else _place(known) == _place(found)

@@ -1,4 +1,4 @@
-"""What an archive takes of a database: its tables as they are, as Arrow, and sums to compare them by."""
+"""Read a database for its archive: its tables unchanged, as Arrow, and sums to compare them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ payload has expired)."""
 
 
 class Origin(ABC):
-    """A TensorZero database, read only, as it is archived. It must be closed.
+    """A TensorZero database to be archived, read only. It must be closed.
 
-    A row's day counts from 1970 by the time in its id; it is `WHOLE` in a table that is not cut into days.
-    What the database has no table or column for is left out: nothing here raises for it.
+    A row's day counts from 1970 by the time in its id; it is `WHOLE` in a table without days.
+    Missing tables and columns are left out without an error.
 
     Args:
         url: `http://user:password@host:port/database` or `postgresql://user:password@host:port/database`.
-        access: What its queries may take of the server.
+        access: Limits of its queries on the server.
 
     Raises:
         ServiceError: It cannot be reached, or refuses the user.
@@ -49,11 +49,11 @@ class Origin(ABC):
         self.dialect: Dialect = connect(url, access)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.dialect.connection.close()
 
     def describe(self) -> JsonObject:
-        """Where this is, without credentials; `deployment_id` among it where the database has one."""
+        """Return its address without credentials, and its `deployment_id` if it has one."""
         found: JsonObject = {
             name: value for name, value in self.dialect.describe().items() if value is not None
         }
@@ -65,13 +65,13 @@ class Origin(ABC):
         return found
 
     def keys_seen(self, table: Table) -> Mapping[int, Seen]:
-        """Per day the rows, and the sum over their keys; over all that they hold in a table without days."""
+        """Return rows and sum for each day: over keys, or over all columns in a table without days."""
         if not table.is_dated:
             return self.content_seen(table)
         return self._seen(table, self.sums.number.format(self.dialect.text(table.key)))
 
     def content_seen(self, table: Table) -> Mapping[int, Seen]:
-        """Per day the rows, and the sum over all that they hold, computed in the database."""
+        """Return rows and the sum over all columns for each day, computed in the database."""
         return self._seen(table, self._number(table))
 
     def _seen(self, table: Table, number: str) -> Mapping[int, Seen]:
@@ -100,30 +100,30 @@ class Origin(ABC):
         return self._rows(table, self._in_days(table, days))
 
     def rows_of(self, table: Table, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Stream the rows that have these keys, in a table that is cut into days (`Table.travelling`)."""
+        """Stream the rows with these keys, in a table with days (`Table.travelling`)."""
         chosen = tables.chosen(keys)
         return self._rows(table, self.dialect.in_chosen(table.key, chosen), chosen)
 
     @abstractmethod
     def n_bytes(self, table: Table) -> int:
-        """Roughly how many bytes of text the table holds; 0 when the database does not tell."""
+        """Return the approximate bytes of text in the table; 0 when the database does not report it."""
 
     # -- what a database spells in its own way ---------------------------------------------------------------
 
     @abstractmethod
     def _spelled(self, column: Column, name: str) -> str:
-        """A column as the checksum takes it; text where the archive has a text of something else."""
+        """Return a column as the checksum takes it; text if the archive has another type as text."""
 
     @abstractmethod
     def _selected(self, table: Table) -> tuple[list[str], pa.Schema]:
-        """What is selected of rows, and of which types it comes; without the day."""
+        """Return the selected columns and their types, without the day."""
 
     def _number(self, table: Table) -> str:
-        """The number of a row."""
+        """Return SQL for the number of a row."""
         return row_number(table, self.sums, self._columns(table))
 
     def _in_days(self, table: Table, days: Sequence[int]) -> str:
-        """The condition on a row to be of these days, which lie in the order of the ids."""
+        """Return the condition for rows of these days, which follow the order of the ids."""
         if not table.is_dated:
             return "true"
         before = self.dialect.before
@@ -134,7 +134,7 @@ class Origin(ABC):
         return f"({' OR '.join(spans)})"
 
     def _arrived(self, batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
-        """A batch in the types in which rows travel."""
+        """Return a batch in the types of streamed rows."""
         return batch
 
     # -- plumbing --------------------------------------------------------------------------------------------
@@ -154,12 +154,12 @@ class Origin(ABC):
         return self.dialect.connection.stream(sql, schema, chosen=chosen)
 
     def _is_there(self, table: Table) -> bool:
-        """Whether the database has the table, as we know it."""
+        """Whether the database has the table in a supported form."""
         renamed = self.dialect.stored[table.name].renamed
         return self.dialect.has(table.name, renamed.get(table.key, table.key))
 
     def _columns(self, table: Table) -> dict[str, str]:
-        """What there is of the table's columns, as the checksum takes them."""
+        """Return the existing columns of the table, as the checksum takes them."""
         stored, has = self.dialect.stored[table.name], self.dialect.connection.has
         found = {}
         for column in table.columns:
@@ -169,7 +169,7 @@ class Origin(ABC):
         return found
 
     def _day(self, table: Table) -> str:
-        """The day in an id."""
+        """Return SQL for the day in an id."""
         day = f"floor({self.dialect.at_ms(table.key)} / {MS_PER_DAY})" if table.is_dated else str(WHOLE)
         return f"CAST({day} AS INT)"
 
@@ -181,7 +181,7 @@ class ClickHouseOrigin(Origin):
     deployment = "DeploymentID"
 
     def n_bytes(self, table: Table) -> int:
-        """Roughly how many bytes of text the table holds."""
+        """Return the approximate bytes of text in the table."""
         rows = self.dialect.connection.query(
             "SELECT sum(data_uncompressed_bytes) FROM system.columns"
             " WHERE database = currentDatabase() AND table = {table:String}",
@@ -198,7 +198,7 @@ class ClickHouseOrigin(Origin):
         if column.kind == Kind.HASH:
             return self.dialect.hash(name)
         if column.kind in (Kind.NAME, Kind.TEXT):
-            return f"toString({name})"  # of an enumeration, too
+            return f"toString({name})"  # also of an enumeration
         return f"toDateTime64({name}, 6, 'UTC')" if column.kind == Kind.TIME else name
 
     def _selected(self, table: Table) -> tuple[list[str], pa.Schema]:
@@ -233,19 +233,19 @@ _NOTHING = {
 class PostgresOrigin(Origin):
     """A TensorZero database in Postgres, to be archived.
 
-    The two tables of an inference, or of a model call, are one here; where the payload has expired, what was
-    in it is null.
+    The two tables of an inference, or of a model call, are joined here; columns of an expired payload
+    are null.
     """
 
     sums = POSTGRES
     deployment = "tensorzero.deployment_id"
 
     def describe(self) -> JsonObject:
-        """Where this is, without credentials; `deployment_id` among it where the database has one."""
+        """Return its address without credentials, and its `deployment_id` if it has one."""
         return {name: value for name, value in super().describe().items() if name != "schema_level"}
 
     def n_bytes(self, table: Table) -> int:
-        """Roughly how many bytes of text the table holds: it lies there compressed."""
+        """Return the approximate bytes of text in the table, which is stored compressed."""
         stored = self.dialect.stored[table.name]
         sizes = [
             f"SELECT coalesce(sum(pg_table_size(relid)), 0) AS n FROM"
@@ -261,7 +261,7 @@ class PostgresOrigin(Origin):
         return int(n_bytes or 0)
 
     def _number(self, table: Table) -> str:
-        """The number of a row; null where the payload has expired."""
+        """Return SQL for the number of a row; null if the payload has expired."""
         number = super()._number(table)
         is_one_table = self.dialect.stored[table.name].payload is None
         return number if is_one_table else f"CASE WHEN d.id IS NOT NULL THEN {number} END"
@@ -276,7 +276,7 @@ class PostgresOrigin(Origin):
         return _ITEMS.format(name) if column.kind == Kind.TEXTS else name
 
     def _selected(self, table: Table) -> tuple[list[str], pa.Schema]:
-        """Tags come as a list of keys and one of values, in the order of the keys."""
+        """Return tags as a list of keys and one of values, in the order of the keys."""
         found = self._columns(table)
         selected: list[str] = []
         fields: list[tuple[str, Any]] = []
@@ -316,5 +316,5 @@ class PostgresOrigin(Origin):
 
 
 def origin_of(url: str, access: Access = Access()) -> Origin:  # noqa: B008 -- frozen
-    """Connect to a database that is to be archived, or compared with its archive, whichever it is."""
+    """Connect to a database of either kind, to archive it or to compare it with its archive."""
     return (PostgresOrigin if parse_url(url).is_postgres else ClickHouseOrigin)(url, access)

@@ -1,4 +1,4 @@
-"""One Parquet file of an archive: rows as a database gave them, texts checked to be UTF-8 on the way."""
+"""Write and read one Parquet file of an archive: rows of a database, with texts checked for UTF-8."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from trajkit.sources.tensorzero.archive.layout import NOT_UTF8, Kind, Table
 
 _GROUP_ROWS = 16_384
 _GROUP_BYTES = 32_000_000
-"""Rows wait until they are worth a row group."""
+"""Rows are buffered up to the size of a row group."""
 
 
 class PartFile:
-    """Writes one file; whole when the block ends well.
+    """Writes one file, which is complete when the block ends without an error.
 
     Args:
         path: The file.
-        table: What its rows are.
+        table: The table of its rows.
     """
 
     def __init__(self, path: Path, table: Table) -> None:
@@ -48,7 +48,7 @@ class PartFile:
             self._writer.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write rows that travelled (`Table.travelling`; the day may be missing)."""
+        """Write streamed rows (`Table.travelling`; the day may be missing)."""
         self.add_read(_arrived(batch, self._table))
 
     def add_read(self, batch: pa.RecordBatch) -> None:
@@ -66,7 +66,7 @@ class PartFile:
 
 
 def read_part(path: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, some at a time."""
+    """Yield the rows of a file in batches."""
     with pq.ParquetFile(readable(path)) as file:
         yield from file.iter_batches(batch_size=2048)
 
@@ -79,7 +79,7 @@ def _arrived(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
         values = batch.column(column.name)
         try:
             columns.append(values.cast(goal))
-        except pa.ArrowInvalid:  # a text that is not UTF-8: rare, so the rows may be looked at one by one
+        except pa.ArrowInvalid:  # a text that is not UTF-8: rare, so the rows may be checked one by one
             columns.append(_mended(values, column.name, column.kind, goal, strange))
     marks: Any = [strange.get(row) for row in range(batch.num_rows)] if strange else pa.nulls(batch.num_rows)
     of_type = table.schema.field(NOT_UTF8).type
@@ -90,7 +90,7 @@ def _arrived(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
 def _mended(
     values: Any, name: str, kind: Kind, goal: pa.DataType, strange: dict[int, list[dict[str, Any]]]
 ) -> pa.Array[Any]:
-    """The texts with U+FFFD for what is not UTF-8; the bytes of those rows go to `strange`."""
+    """Return the texts with U+FFFD for invalid bytes; the bytes of those rows go to `strange`."""
     found: list[Any] = []
     for row, value in enumerate(values.to_pylist()):
         text = _decoded(value, "replace")
@@ -103,7 +103,7 @@ def _mended(
 
 
 def spelled(value: Any, kind: Kind) -> bytes:
-    """A text that is not UTF-8, or several as one: each item has its length before it."""
+    """Return a text that is not UTF-8, or several as one: each item has its length before it."""
     if kind == Kind.TEXTS:
         return b"".join(b"%d:%b" % (len(item), item) for item in value)
     if kind == Kind.TAGS:

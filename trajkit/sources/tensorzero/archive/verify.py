@@ -1,4 +1,4 @@
-"""Prove that an archive has what a database has: the same rows with the same content, per table and day."""
+"""Verify that an archive has all rows of its database with the same content, per table and day."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class DayCheck(NamedTuple):
 
     table: str
     day: int
-    """Counted from 1970; -1 for a table that is not cut into days."""
+    """Counted from 1970; -1 for a table without days."""
     n_there: int
     """Rows in the database."""
     n_here: int
     """Rows in the archive."""
     sum_there: str
-    """What the database's rows add up to, 64 bits in hexadecimal digits."""
+    """Sum of the database's rows, 64 bits in hexadecimal digits."""
     sum_here: str
-    """What the archive's rows add up to."""
+    """Sum of the archive's rows."""
     n_missing: int = 0
-    """Rows of the database that the archive should have and has not."""
+    """Rows of the database that are missing from the archive."""
     n_different: int = 0
-    """Rows that the archive has with another content."""
+    """Rows that the archive has with different content."""
     n_newer: int = 0
-    """Rows of the database whose ids are from after the archive's last run."""
+    """Rows of the database with ids from after the archive's last run."""
     n_gone: int = 0
     """Rows of the archive that the database no longer has, or of which it has lost the texts."""
     example: str | None = None
@@ -57,12 +57,12 @@ class DayCheck(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the archive has everything that it can be expected to have."""
+        """Whether the archive has everything that it should have."""
         return self.n_missing == self.n_different == 0
 
 
 class Verification(NamedTuple):
-    """What was found."""
+    """The result of a verification."""
 
     manifest: ArchiveManifest
     days: list[DayCheck]
@@ -70,7 +70,7 @@ class Verification(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every day is."""
+        """Whether every day is complete."""
         return all(day.is_complete for day in self.days)
 
 
@@ -83,7 +83,7 @@ def verify(
 ) -> Verification:
     """Compare an archive with its database: checksums of the files, then counts and sums per table and day.
 
-    The database adds up its rows by itself; where a sum differs, the rows of that day are compared by number.
+    The database adds up its rows by itself; if a sum differs, the rows of that day are compared by number.
 
     Args:
         origin: The database.
@@ -92,7 +92,7 @@ def verify(
         on_progress: Told now and then how far it is.
 
     Raises:
-        StoreError: It is not an archive, a file is damaged, or it is one of another database.
+        StoreError: It is not an archive, a file is damaged, or it is of another database.
         ServiceError: The database failed.
     """
     manifest = read_manifest(folder)
@@ -151,7 +151,7 @@ def _day(table: Table) -> str:
 
 
 def _milliseconds(key: str) -> str:
-    """The time in an id."""
+    """Return SQL for the time in an id."""
     return f"CAST('0x' || replace(left({key}, 13), '-', '') AS UBIGINT)"
 
 
@@ -163,7 +163,7 @@ def _explain(
     found: dict[int, DayCheck],
     as_of: datetime,
 ) -> None:
-    """Say of these days what differs, row by row."""
+    """Compare these days row by row."""
     load(connection, "there", KEYS, origin.keys(table, days))
     as_of_ms = (as_of - _EPOCH) // timedelta(milliseconds=1)
     is_newer = f"{_milliseconds('key')} >= {as_of_ms}" if table.is_dated else "false"

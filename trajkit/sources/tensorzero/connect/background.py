@@ -1,6 +1,6 @@
-"""Read a stream in a thread of its own, so that waiting for it can be interrupted.
+"""Read a stream in its own thread, so that waiting for it can be interrupted.
 
-A driver may block in its own C code until the server answers. The caller waits in Python, where Ctrl-C works.
+A driver may block in C code until the server answers. The caller waits in Python, where Ctrl-C works.
 A thread that hangs is left behind and does not keep the process from ending.
 """
 
@@ -33,11 +33,11 @@ def in_background(read: Callable[[Told], Generator[Item, None, None]], *, silenc
     """Read a stream in a thread, and yield its items.
 
     Args:
-        read: Makes the stream, in that thread; it is closed there, too.
+        read: Makes the stream, in that thread; it is also closed there.
         silence_s: Longest time without an item, in seconds.
 
     Raises:
-        TimeoutError: No item came for so long.
+        TimeoutError: No item came for this long.
     """
     reading = _Reading(read)
     try:
@@ -80,7 +80,7 @@ class _Reading(Generic[Item]):
             try:
                 found = self._found.get(timeout=silence_s)
             except queue.Empty:
-                raise TimeoutError(f"nothing came for {silence_s:g} s") from None
+                raise TimeoutError(f"no data for {silence_s:g} s") from None
             if found is None:
                 self._is_over.set()
                 return

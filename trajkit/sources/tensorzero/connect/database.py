@@ -1,7 +1,7 @@
-"""Stream the tables of a TensorZero database as Arrow batches, filtered in the database, whichever it is.
+"""Stream the tables of a TensorZero database of any kind as Arrow batches, filtered in the database.
 
-Ids are UUIDv7. They are compared by their times, in milliseconds; no column of a time is used, as some have a
-resolution of one second. Where a payload has expired, its columns are null.
+Ids are UUIDv7. They are compared by their times, in milliseconds; time columns are not used, as some have a
+resolution of one second. The columns of an expired payload are null.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _METRICS = ("float", "boolean")
 class TensorZero:
     """A TensorZero database, read only. It must be closed.
 
-    A request with an as-of time hides every row, inference or feedback, whose id was made later, from
-    whatever takes the request.
+    A request with an as-of time hides every inference and feedback whose id was made later, in every
+    method that takes the request.
 
     Args:
-        dialect: What it is, on a connection to it.
-        read_at: When what it holds was read; None for a database that lives.
+        dialect: Its dialect, on a connection to it.
+        read_at: When its content was read; None for a live database.
     """
 
     def __init__(self, dialect: Dialect, *, read_at: datetime | None = None) -> None:
@@ -51,12 +51,12 @@ class TensorZero:
         self.source_name = dialect.source_name
         """The value of `Episode.source`."""
         self.has_id_bytes = dialect.has_id_bytes
-        """Whether wide rows are `INFERENCES_OF_BYTES` and `MODEL_INFERENCES_OF_BYTES`, and not of texts."""
+        """Whether wide rows are `INFERENCES_OF_BYTES` and `MODEL_INFERENCES_OF_BYTES`, not of texts."""
         self._metrics: dict[str, ConfiguredMetric] | None = None
 
     @property
     def heads(self) -> Heads | None:
-        """The same rows without the heads of their long texts; None where it cannot leave those out."""
+        """The same rows without the heads of their long texts; None if it cannot leave those out."""
         return Heads(self.dialect) if isinstance(self.dialect, ClickHouse) else None
 
     def close(self) -> None:
@@ -64,13 +64,13 @@ class TensorZero:
         self.dialect.connection.close()
 
     def describe(self) -> JsonObject:
-        """Where this is, without credentials."""
+        """Return its address without credentials."""
         return self.dialect.describe()
 
     # -- what there is ---------------------------------------------------------------------------------------
 
     def check(self, request: ExportRequest) -> None:
-        """Raise unless the tables are there and the request names known functions, variants and metrics."""
+        """Raise unless the tables exist and the request names known functions, variants and metrics."""
         if missing := self.dialect.missing():
             raise self.dialect.refusal(missing)
         pairs = self.dialect.connection.query(
@@ -89,7 +89,7 @@ class TensorZero:
         refuse_unknown("metric", metrics, self.metrics(), "database")
 
     def metrics(self) -> dict[str, ConfiguredMetric]:
-        """The metrics that were ever logged, with what the newest configuration says of them; read once."""
+        """The metrics that were ever logged, with their newest configuration; read once."""
         if self._metrics is None:
             query, table = self.dialect.connection.query, self.dialect.table
             configured: dict[str, ConfiguredMetric] = {}
@@ -104,7 +104,7 @@ class TensorZero:
             )
             unconfigured = ConfiguredMetric(kind="float", level=None, optimize=None)
             self._metrics = dict(configured)
-            for name, kind in logged:  # what was logged says the kind
+            for name, kind in logged:  # the logged rows show the kind
                 self._metrics[name] = configured.get(name, unconfigured)._replace(kind=kind)
         return self._metrics
 
@@ -136,7 +136,7 @@ class TensorZero:
         return tables.Scope(*(int(value or 0) for value in row))
 
     def text_bytes(self) -> int:
-        """Roughly how many bytes of text the steps of the whole database hold; 0 when it does not tell."""
+        """Return the approximate bytes of text in all steps of the database; 0 when it does not report it."""
         ((n_bytes,),) = self.dialect.connection.query(self.dialect.text_bytes)
         return int(n_bytes or 0)
 
@@ -245,7 +245,7 @@ class TensorZero:
         return self.dialect.stream(wanted.calls(system_sent(self.dialect)), schema, chosen=episode_ids)
 
     def raw_requests(self, model_inference_ids: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Stream `RAW_REQUESTS` of these model calls; those that are not there, or are gone, are left out."""
+        """Stream `RAW_REQUESTS` of these model calls; missing or expired ones are left out."""
         d, ids = self.dialect, tables.chosen(model_inference_ids)
         return d.stream(
             f"SELECT {columns(tables.RAW_REQUESTS, d.text('id'), 'raw_request')}"
@@ -310,15 +310,15 @@ def _sum(column: str, condition: str) -> str:
 
 
 def connect(url: str, access: Access = Access(), *, patience_s: int | None = None) -> Dialect:  # noqa: B008 -- frozen
-    """Connect to a database, whichever of the two it is; what comes back must be closed by its connection.
+    """Connect to a database of either kind; close the result by its connection.
 
     Args:
         url: `http://user:password@host:8123/database` or `postgresql://user:password@host:5432/database`.
-        access: What queries may take of its server.
+        access: Limits of queries on its server.
         patience_s: Longest time of a query in seconds, where `access` sets none and the user may.
 
     Raises:
-        RequestError: It is a URL that no database has.
+        RequestError: It is not the URL of a database.
         ServiceError: It cannot be reached, or refuses the user.
         MissingExtra: Its driver is not installed.
     """

@@ -1,9 +1,9 @@
-"""What the databases that hold TensorZero's rows spell in their own ways.
+"""The SQL that differs between the databases with TensorZero's rows.
 
 The queries are written once (`database.py`, `look/queries.py`, `archive/origin.py`), over tables that have
-the names of an archive. A dialect says what those are called here, and how the few things are written that
-SQL has no common word for. Columns of a query are taken by place: `columns` gives each a name that no table
-has, because in ClickHouse an alias that repeats a column's name stands for it in all other expressions, too.
+the names of an archive. A dialect has their names here, and the few expressions that are not common SQL.
+Columns of a query are taken by place: `columns` gives each a name that no table has,
+because in ClickHouse an alias with a column's name replaces it in all other expressions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Values = Mapping[str, str | list[str]]
 """Values by name, to be bound: texts, and lists of texts."""
 
 INFERENCES = {"json": "json_inference", "chat": "chat_inference"}
-"""By the type of function the table of its inferences."""
+"""The table of inferences, by the type of function."""
 
 FEEDBACK = {
     "float": ("float_feedback", "target_id"),
@@ -32,11 +32,11 @@ FEEDBACK = {
     "comment": ("comment_feedback", "target_id"),
     "demonstration": ("demonstration_feedback", "inference_id"),
 }
-"""By kind the table of feedback, and the column of its target."""
+"""The table of feedback and the column of its target, by kind."""
 
 _REQUIRED = (*INFERENCES.values(), "model_inference", *(table for table, _ in FEEDBACK.values()))
 
-# what TensorZero itself writes on evaluation traffic
+# tags that TensorZero itself writes on evaluation traffic
 EVAL_TAGS = (
     "tensorzero::evaluation_run_id",
     "tensorzero::evaluation_name",
@@ -47,19 +47,19 @@ EVAL_TAGS = (
 )
 _JUDGES, _OWN = "tensorzero::llm_judge::", "tensorzero::"
 IS_NAMED = f"substring(function_name, 1, {len(_OWN)}) <> '{_OWN}'"
-"""That an inference is not of a function of TensorZero's own."""
+"""Condition: an inference is not of TensorZero's own functions."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Stored(NamedTuple):
-    """Where a database has one of the tables."""
+    """The place of one of the tables in a database."""
 
     name: str
     payload: str | None = None
-    """The table with the wide columns, where they are in one of their own."""
+    """The table with the wide columns, if they are in a separate one."""
     renamed: Mapping[str, str] = {}
-    """Columns that have another name there."""
+    """Columns with other names there."""
 
 
 class Connection(Protocol):
@@ -67,25 +67,25 @@ class Connection(Protocol):
 
     @property
     def shown(self) -> str:
-        """Where it is, without credentials."""
+        """Return its address without credentials."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
         ...
 
     def has(self, table: str, column: str | None = None) -> bool:
-        """Whether the database has this table that we may read, and this column in it."""
+        """Whether the database has this table, readable for this user, and this column in it."""
         ...
 
     def query(self, sql: str, values: Values | None = None) -> list[tuple[Any, ...]]:
-        """A small answer as rows."""
+        """Return a small answer as rows."""
         ...
 
     def stream(
         self, sql: str, schema: pa.Schema, values: Values | None = None, *, chosen: pa.Table | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """An answer of any size as Arrow batches.
+        """Yield an answer of any size as Arrow batches.
 
         Args:
             sql: The query; it may read `chosen`.
@@ -97,10 +97,10 @@ class Connection(Protocol):
 
 
 class Sql(str):
-    """SQL with places in braces."""
+    """SQL with placeholders in braces."""
 
     def __call__(self, *given: object) -> str:
-        """The SQL with other SQL in its places."""
+        """Return the SQL with other SQL in its placeholders."""
         return self.format(*given)
 
 
@@ -110,7 +110,7 @@ class Dialect(ABC):
     source_name: str
     """The value of `Episode.source`."""
     stored: Mapping[str, Stored]
-    """By their names in an archive the tables of the database."""
+    """The tables of the database, by their names in an archive."""
     chosen: str
     """A query for the ids of the table that travels with a query."""
     has_id_bytes = False
@@ -137,7 +137,7 @@ class Dialect(ABC):
     def stream(
         self, sql: str, schema: pa.Schema, values: Values | None = None, *, chosen: pa.Table | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The answer to a query of this dialect; see `Connection.stream`."""
+        """Stream the answer to a query of this dialect; see `Connection.stream`."""
         return self.connection.stream(sql, schema, values, chosen=chosen)
 
     @property
@@ -167,7 +167,7 @@ class Dialect(ABC):
         return self.connection.has(self.stored[table].name, column)
 
     def table(self, name: str) -> str:
-        """A table for FROM; without its payload, where that is in a table of its own."""
+        """Return a table for FROM, without its payload if that is in a separate table."""
         return self.stored[name].name
 
     def payload(self, name: str) -> str:
@@ -185,19 +185,19 @@ class Dialect(ABC):
         return [name for each in stored for name in (each.name, each.payload) if name is not None]
 
     def missing(self) -> list[str]:
-        """Those of them that are not here, or may not be read."""
+        """Return those of them that do not exist, or may not be read."""
         return [table for table in self.required if not self.connection.has(table)]
 
     @abstractmethod
     def refusal(self, missing: Sequence[str]) -> ServiceError:
-        """The error for a database without these tables."""
+        """Return the error for a database without these tables."""
 
     @abstractmethod
     def schema_level(self) -> int | None:
-        """The newest migration of the database, where it tells."""
+        """Return the newest migration of the database, if known."""
 
     def describe(self) -> JsonObject:
-        """Where this is, without credentials."""
+        """Return its address without credentials."""
         return {
             "kind": self.source_name,
             "url": self.connection.shown,
@@ -218,11 +218,11 @@ class Dialect(ABC):
     """The bucket of an episode's id; the second place is for how many there are."""
 
     def before(self, ms: int, column: str = "id") -> str:
-        """That an id is from before a time, in milliseconds."""
+        """Return the condition that an id is from before a time, in milliseconds."""
         return f"{self.at_ms(column)} < {ms}"
 
     def in_chosen(self, column: str, chosen: pa.Table | None) -> str:
-        """The condition on rows to be about what is chosen; true when that is everything."""
+        """Return the condition for rows of the chosen ids; true when all are chosen."""
         return "true" if chosen is None else f"{column} IN ({self.chosen})"
 
     # -- names and tags --------------------------------------------------------------------------------------
@@ -337,9 +337,9 @@ class Dialect(ABC):
 
 class _Scope(NamedTuple):
     time: str
-    """On the rows of an episode, grouped by its id."""
+    """Condition on the rows of an episode, grouped by its id."""
     named: str
-    """On a row: that it is of the functions and variants asked for."""
+    """Condition on a row: it is of the requested functions and variants."""
     values: Values
 
 
@@ -347,10 +347,10 @@ PURPOSE, EVAL = "'trajkit.purpose'", "'eval'"
 
 
 def milliseconds(moment: datetime) -> int:
-    """A moment as ids have it, rounded up, exactly."""
+    """Return a time in the milliseconds of ids, rounded up exactly."""
     return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 
 def columns(schema: pa.Schema, *expressions: str) -> str:
-    """The columns of a query, by their places in a schema."""
+    """Return the columns of a query, by their places in a schema."""
     return ", ".join(f"{sql} AS {name}_" for sql, name in zip(expressions, schema.names, strict=True))

@@ -21,7 +21,7 @@ CUT_SHORT = "an answer ended before it was complete"
 
 
 class _Signs(NamedTuple):
-    """By which codes and words a database tells what went wrong."""
+    """The codes and words by which a database reports errors."""
 
     name: str
     example: str
@@ -43,7 +43,7 @@ _CLICKHOUSE = _Signs(
     may_not_read=(497, "ACCESS_DENIED"),
     unreachable=("Connection refused", "Max retries", "timed out", "resolve", "unreachable", "No route"),
 )
-# https://www.postgresql.org/docs/current/errcodes-appendix.html; what fails in a stream comes as a text only
+# https://www.postgresql.org/docs/current/errcodes-appendix.html; errors in a stream come as text only
 _POSTGRES = _Signs(
     "Postgres",
     "postgresql://user:password@host:5432/database",
@@ -74,7 +74,7 @@ _BROKEN = (
 )
 _SERVER_SAYS = re.compile(rb"Code: (\d+)\. DB::Exception: ([^\r\n]*)")
 _END_OF_ANSWER = 65_536
-"""An error in the middle of an answer stands within that many bytes of where it breaks off."""
+"""An error within an answer is in this many bytes before its end."""
 
 # text that the drivers and the servers put around the reason
 _AROUND = re.compile(
@@ -90,7 +90,7 @@ _GUESSES = ("Is the server running", "This probably means", "before or while pro
 
 @contextlib.contextmanager
 def service_errors(address: Address) -> Iterator[None]:
-    """Translate what fails in the block; no password, and no URL that may hold one, is in the message."""
+    """Translate errors in the block; the message has no password, and no URL that may contain one."""
     failures: tuple[type[Exception], ...] = (pa.ArrowException, OSError)  # Arrow's streams raise OSError
     if address.is_postgres:
         failures += (need("adbc_driver_manager", extra="postgres").Error,)
@@ -107,10 +107,10 @@ def service_errors(address: Address) -> Iterator[None]:
 
 class _Failure(NamedTuple):
     text: str
-    """What was said, as it came."""
+    """The original text."""
     code: object
     reason: str
-    """The same in short, on one line, without the password in any of the ways in which it may be spelled."""
+    """The same in short, on one line, without the password in any spelling."""
 
     def shows(self, signs: tuple[object, ...]) -> bool:
         """Whether its code or its text is one of these."""
@@ -127,7 +127,7 @@ def _translated(error: Exception, address: Address) -> TrajkitError:
         failure, signs = _of_postgres(error, address), _POSTGRES
         found = _refusal(failure, signs, address)
         if found is None and failure.shows(_POSTGRES_LIMITS):
-            found = LimitReached(f"Postgres at {address.shown} gave up a query: {failure.reason}")
+            found = LimitReached(f"Postgres at {address.shown} cancelled a query: {failure.reason}")
         if found is None and failure.shows(signs.unreachable):
             found = ServiceError(
                 f"Postgres at {address.shown} cannot be reached: {failure.reason}", hint="is it running?"
@@ -148,7 +148,7 @@ def _refusal(failure: _Failure, signs: _Signs, address: Address) -> TrajkitError
     if failure.shows(signs.wrong_user):
         return ServiceError(
             f"{signs.name} at {address.shown} refused {user}: wrong user or password",
-            hint=f"user and password stand in the URL: {signs.example}",
+            hint=f"user and password are part of the URL: {signs.example}",
         )
     if failure.shows(signs.no_database):
         return ServiceError(
@@ -204,21 +204,21 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _limit(failure: _Failure, address: Address) -> TrajkitError | None:
     if failure.shows(_SETTING_REFUSED):
         return ServiceError(
-            f"ClickHouse at {address.shown} does not let user {address.user!r} have this setting:"
+            f"ClickHouse at {address.shown} does not let user {address.user!r} change this setting:"
             f" {failure.reason}",
-            hint="leave --max-threads, --max-server-memory and --timeout out, or stay within what it may",
+            hint="leave out --max-threads, --max-server-memory and --timeout, or keep to the user's limits",
         )
     if failure.shows(_MEMORY):
         return LimitReached(
             f"ClickHouse at {address.shown} stopped a query at its memory limit: {failure.reason}",
-            hint="let queries use more with --max-server-memory, or fewer threads with --max-threads,"
-            " or ask for less, such as with --since and --until",
+            hint="raise the limit with --max-server-memory, use fewer threads with --max-threads,"
+            " or read less, such as with --since and --until",
         )
     if isinstance(failure.code, int) and failure.code in _LIMITS:
         return LimitReached(
             f"ClickHouse at {address.shown} stopped a query at its limit of {_LIMITS[failure.code]}:"
             f" {failure.reason}",
-            hint="ask for less, such as with --since and --until, or raise the user's limit on the server",
+            hint="read less, such as with --since and --until, or raise the user's limit on the server",
         )
     return None
 
@@ -232,7 +232,7 @@ def _tls_error(failure: _Failure, address: Address) -> TrajkitError | None:
         why = found[1].strip() if found else "unknown issuer"
         return ServiceError(
             f"the certificate of {address.place} is not trusted: {why}",
-            hint="--ca-cert FILE trusts who signed it; SSL_CERT_FILE does so for every program",
+            hint="--ca-cert FILE trusts its signer; SSL_CERT_FILE does so for every program",
         )
     if address.is_tls and ("SSLError" in text or "SSL:" in text):
         return ServiceError(
@@ -256,8 +256,8 @@ def _network_error(failure: _Failure, address: Address) -> ServiceError | None:
     if failure.shows(_BROKEN):
         return ServiceError(
             f"ClickHouse at {address.shown} broke off in the middle of an answer",
-            hint="the server or the network went away: run it again"
+            hint="the server or the network failed: run it again"
             if address.is_tls
-            else "the server or the network went away: run it again; where it speaks TLS, with https://",
+            else "the server or the network failed: run it again; if the server uses TLS, with https://",
         )
     return None

@@ -40,7 +40,7 @@ SPELLED = {
     **dict.fromkeys(("input", "output", "input_messages"), messages),
     **dict.fromkeys(("auxiliary_content", "dynamic_tools", "dynamic_provider_tools", "tags"), compact),
 }
-"""By column of `tables.INFERENCES` and `tables.MODEL_INFERENCES` what spells it as TensorZero does."""
+"""The SQL that spells each column of `tables.INFERENCES` and `tables.MODEL_INFERENCES` as TensorZero does."""
 
 
 def respelled(

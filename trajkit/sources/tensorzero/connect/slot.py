@@ -1,8 +1,8 @@
 """Compute an episode's slot: a number from 0 to 65,535 from its id alone, the same in every database.
 
 Buckets and shards are cut by slot. The four 32-bit words of the id are folded with exclusive or (so that ids
-which differ anywhere differ in the fold), and spread by a multiplication modulo 2^32, of which the upper 16
-bits are the slot. Every database here can do that exactly, and none has to hash text for it.
+which differ anywhere differ in the fold), and spread by a multiplication modulo 2^32, whose upper 16
+bits are the slot. Every database here can do that exactly, without hashing text.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _FACTOR = 1_640_531_527  # odd; below 2^31, so that a signed 64-bit integer hold
 
 
 def slot_of(episode_id: str) -> int:
-    """The definition, for one id."""
+    """Return the slot of one id. This is the definition."""
     bits = UUID(episode_id).int
     folded = (bits ^ bits >> 32 ^ bits >> 64 ^ bits >> 96) & 0xFFFF_FFFF
     return (folded * _FACTOR & 0xFFFF_FFFF) >> 16
 
 
 def slots_of(number: int, n: int) -> tuple[int, int]:
-    """The first and the last slot of a shard, which is the `number`-th of `n`, counted from 1."""
+    """Return the first and the last slot of shard `number` of `n`, counted from 1."""
     return -(-(number - 1) * N_SLOTS // n), -(-number * N_SLOTS // n) - 1
 
 

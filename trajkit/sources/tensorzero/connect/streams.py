@@ -12,11 +12,11 @@ import duckdb
 import pyarrow as pa
 
 PATIENCE_S = 2.0
-"""How long a failure waits for parallel streams, which may hang on a lost database."""
+"""Seconds that a failure waits for parallel streams, which may hang on a lost database."""
 
 
 OnProgress = Callable[[str, int, int | None], None]
-"""Told what is being done, how many rows are done, and of how many; None when that is not known before."""
+"""Called with the current action, the rows done, and their total (None if unknown)."""
 
 
 class Count:
@@ -24,8 +24,8 @@ class Count:
 
     Args:
         what: Name of the rows that are read.
-        n_total: Rows in all; None when that is not known before.
-        on_progress: Told with every batch.
+        n_total: Rows in all; None if unknown.
+        on_progress: Called with every batch.
     """
 
     def __init__(self, what: str, n_total: int | None, on_progress: OnProgress) -> None:
@@ -56,7 +56,7 @@ class Count:
                 self._n_open -= 1
 
     def then(self, what: str, n_done: int, n_total: int | None) -> None:
-        """Tell how far something else is, once all streams are read: two would take turns on one line."""
+        """Report other progress, once all streams are read: two would alternate on one line."""
         with self._lock:
             if not self._n_open:
                 self._on_progress(what, n_done, n_total)
@@ -73,7 +73,7 @@ class Count:
 
 @contextlib.contextmanager
 def aside(work: Callable[[], None], count: Count) -> Iterator[None]:
-    """Do something in a thread beside a block; what went wrong with it is raised at the block's end.
+    """Run a function in a thread beside a block; its error is raised at the block's end.
 
     A block that fails, or Ctrl-C, tells the streams to end and waits for the thread only a moment.
     """
@@ -104,13 +104,13 @@ def load(
     schema: pa.Schema,
     columns: str,
 ) -> None:
-    """Make a table of what a database streams.
+    """Make a table from a stream of a database.
 
     Args:
         connection: Gets the table.
         table: Its name.
         batches: The stream.
-        schema: What it has when nothing comes; else its batches say so.
+        schema: Its schema without batches; else that of the batches.
         columns: SQL for the columns of the table.
     """
     failures: list[BaseException] = []
@@ -137,7 +137,7 @@ def load(
 
 
 def leave_copies(connection: duckdb.DuckDBPyConnection, table: str, key: str) -> int:
-    """Keep one row for each id in a table, as a database may hold a row twice; how many were too many."""
+    """Keep one row for each id in a table, as a database may have duplicates; return the number removed."""
     ((n,),) = connection.execute(f"SELECT count(*) - count(DISTINCT {key}) FROM {table}").fetchall()
     if n:
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT DISTINCT ON ({key}) * FROM {table}")

@@ -10,18 +10,18 @@ import pyarrow as pa
 import pyarrow.compute
 
 pc: Any = pyarrow.compute
-"""Arrow's functions; the stubs know too few of the types that they take."""
+"""Arrow's functions; the stubs lack some of the types that they accept."""
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 def _schema(columns: dict[str, pa.DataType]) -> pa.Schema:
-    """For type checkers, which find no common type for columns of different types unless they are told."""
+    """For type checkers, which do not infer a common type for columns of different types."""
     return pa.schema(columns)
 
 
 def _of_bytes(schema: pa.Schema) -> pa.Schema:
-    """The same with ids that are not texts: less than half as much to send, and nothing to read."""
+    """The same with binary ids: less than half the bytes, and no parsing."""
     return _schema({field.name: pa.uuid() if field.name.endswith("_id") else field.type for field in schema})
 
 
@@ -156,10 +156,10 @@ messages, and `head_hash` is their hash. Of the list as it is stored, `n_bytes` 
 `whole_hash` the hash without the bracket that ends it (null when it does not end so)."""
 
 PROMPT_BYTES = _schema({"inference_id": pa.string(), "n_bytes": pa.int64()})
-"""How long the list of messages of a model call is, as it is stored."""
+"""The stored length of the messages of a model call."""
 
 HEADS = _schema({"inference_id": pa.string(), "head_bytes": pa.int64()})
-"""How many bytes of an inference's prompt the database need not send."""
+"""Bytes of an inference's prompt that the database need not send."""
 
 WHOLE_PROMPTS = _schema(
     {"inference_id": pa.string(), "model_inference_id": pa.string(), "input_messages": pa.string()}
@@ -206,17 +206,17 @@ when the evaluation gave none.
 
 
 class Scope(NamedTuple):
-    """How much a database holds, and what the times, functions and variants asked for leave out."""
+    """Counts of a database, and what the requested times, functions and variants leave out."""
 
     n_episodes: int
     n_steps: int
     n_episodes_other_time: int
     n_steps_other_time: int
     n_episodes_other_name: int
-    """In time, but without any step of the functions and variants asked for."""
+    """In time, but without any step of the requested functions and variants."""
     n_steps_other_name: int
     n_episodes_later: int
-    """Begun after the as-of time; what is counted above leaves them out, and the steps that are later."""
+    """Begun after the as-of time; the counts above leave them out, and later steps."""
     n_steps_later: int
 
 

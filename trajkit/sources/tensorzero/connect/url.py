@@ -31,12 +31,12 @@ class Address(NamedTuple):
 
     @property
     def is_postgres(self) -> bool:
-        """Whether it is one of Postgres."""
+        """Whether it is of Postgres."""
         return self.scheme == "postgresql"
 
     @property
     def is_tls(self) -> bool:
-        """Whether it is one of ClickHouse with TLS; of Postgres, libpq's parameters say so."""
+        """Whether it is of ClickHouse with TLS; for Postgres, libpq's parameters decide."""
         return self.scheme == "https"
 
     @property
@@ -53,14 +53,14 @@ class Address(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is this machine."""
+        """Whether it is on this machine."""
         return self.host.startswith("127.") or self.host in ("localhost", "::1")
 
     def connection_string(self, **more: str) -> str:
         """The connection string for libpq, with the password.
 
         Args:
-            more: Parameters that hold unless the URL says otherwise.
+            more: Parameters, which the URL overrides.
         """
         own = {
             "host": self.host,
@@ -80,8 +80,8 @@ class Address(NamedTuple):
 def parse_url(url: str) -> Address:
     """Take apart `http://user:password@host:8123/database` or `postgresql://user:password@host:5432/database`.
 
-    `https://` is ClickHouse with TLS, by default on port 8443, as ClickHouse Cloud has it; `clickhouse://` is
-    TLS on the ports that are for it. What stands before the `?` may also stand after it, by libpq's names.
+    `https://` is ClickHouse with TLS, by default on port 8443, as in ClickHouse Cloud; `clickhouse://` is
+    TLS on TLS ports. Parts before the `?` may also be parameters after it, by libpq's names.
 
     Raises:
         RequestError: It has no host, more than one, or another scheme. The message does not repeat the URL.
@@ -99,7 +99,7 @@ def parse_url(url: str) -> Address:
             hint=_SUCH_AS,
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    # libpq takes these after the `?`, too
+    # libpq also takes these after the `?`
     host = (options.pop("host", "") if is_postgres else "") or unquote(named)
     if not host or "," in after_host:
         raise RequestError("the database URL must name one host", hint=_SUCH_AS)

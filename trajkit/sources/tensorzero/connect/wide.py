@@ -18,7 +18,7 @@ from trajkit.sources.tensorzero.export.texts.json_mode import (
 
 
 class Wanted:
-    """The rows of these episodes (None for all), each with its bucket, as a request sees them.
+    """The rows of these episodes (None for all), each with its bucket, within a request.
 
     Args:
         dialect: Of the database.
@@ -72,7 +72,7 @@ class Wanted:
             d.tool_choice,
             "parallel_tool_calls",
         )
-        # what only one of the two kinds of functions has
+        # columns of only one of the two kinds of functions
         own = {"json": (d.json("auxiliary_content"), *["NULL"] * len(tools)), "chat": ("NULL", *tools)}
         return " UNION ALL ".join(
             "SELECT "
@@ -152,7 +152,7 @@ def system_sent(dialect: Dialect, *, is_known: bool = True) -> str:
 
 
 def _may_be_on(dialect: Dialect) -> bool:
-    """Whether JSON mode may have been on for any inference: it may where the configuration is unknown."""
+    """Whether JSON mode may have been on for any inference, which it may if the configuration is unknown."""
     of_json = f"SELECT 1 FROM {dialect.table('json_inference')}"
     if dialect.has("config_snapshot") and dialect.has("json_inference", "snapshot_hash"):
         asked = [

@@ -29,14 +29,14 @@ def earlier(path: str) -> Earlier:
 
     Raises:
         StoreError: It is not a store, or is damaged.
-        RequestError: It was not made from a database, so that it has no as-of time.
+        RequestError: It was not made from a database, so it has no as-of time.
     """
     store = open_store(path)
     verify(store)
     if store.manifest.as_of is None:
         raise RequestError(
-            f"--after {path}: the store does not say until when its source was read",
-            hint="it takes a store that `trajkit export` made of a database, or one derived of such",
+            f"--after {path}: the store does not record when its source was read",
+            hint="it takes a store that `trajkit export` made from a database, or one derived from it",
         )
     return Earlier(path=store.path, digest=store.manifest.digest, as_of=store.manifest.as_of)
 
@@ -47,7 +47,7 @@ def new_feedback(database: TensorZero, request: ExportRequest) -> Iterator[pa.Re
 
 
 def find_unchanged(connection: duckdb.DuckDBPyConnection, request: ExportRequest) -> None:
-    """Make the tables `known_episode`, of the earlier store, and `unchanged`, of episodes to leave.
+    """Make the tables `known_episode`, of the earlier store, and `unchanged`, of episodes to leave out.
 
     Args:
         connection: Has the tables `step_index_of` and `logged_since`, which is of `new_feedback`.

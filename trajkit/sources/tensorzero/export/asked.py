@@ -102,12 +102,12 @@ class Asked:
         return self._database.tag_values(self._request, keys) if keys else iter(())
 
     def check_tags(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Raise where no row of the table `tag_value` has a tag that the conditions name."""
+        """Raise if no row of the table `tag_value` has a tag that the conditions name."""
         found = {key for (key,) in connection.execute("SELECT DISTINCT key FROM tag_value").fetchall()}
         for name, key in sorted(self._tags().items()):
             if key not in found and name not in self._tag_columns:
                 raise QueryError(
-                    f"no inference that the export looks at has the tag {key!r}",
+                    f"no inference that the export reads has the tag {key!r}",
                     hint="`trajkit info` on the database lists the tags",
                 )
             if key == _STEP_TAG and not name.startswith(STEP):
@@ -159,7 +159,7 @@ class Asked:
         Args:
             is_first: Whether the tables are to be made.
             connection: Has the relations `episode_row` and `step_row`.
-            relations: What else an assembly made.
+            relations: The other results of an assembly.
         """
         for table, key, names, source in (
             # steps first: only they may fail on a text, and a failure is retried
@@ -248,7 +248,7 @@ class _Columns(NamedTuple):
 def _tag_relation(name: str, key: str) -> str:
     if name.startswith(STEP):
         return f"SELECT inference_id AS id, value FROM tag_value WHERE key = {literal(key)}"
-    # as in the store: the first step that carries the tag speaks for the episode
+    # as in the store: the first step with the tag decides for the episode
     value = "arg_min(value, inference_id)"
     if name == "seed":
         value = f"TRY_CAST({value} AS BIGINT)"

@@ -84,14 +84,14 @@ _WITHOUT_HEAD = """(
     UNION ALL SELECT 1 FROM said JOIN call ON said.call_row = call.call_row
     WHERE is_headless AND has_prompt AND said.inference_id NOT IN (SELECT inference_id FROM continued)
 )"""
-"""Prompts that SQL found to be no messages, or not to go on from any: what came without its head may not be
+"""Prompts in which SQL found no messages, or none that continue: a text without its head must not be
 taken for a whole."""
 
 _READS_TEXTS = ("answering", "prompted")
 """Files of `sql/` that read the texts of the calls."""
 
-# The files of `sql/` in order, each with what must be there for it to be needed: the long expressions take
-# time to plan, and most databases have only what is usual.
+# The files of `sql/` in order, each with the condition under which it is needed: the long expressions take
+# time to plan, and most databases have only usual rows.
 _PLAN = (
     ("episode_tags", None),
     ("calls", None),
@@ -140,10 +140,10 @@ class Assembly:
     Args:
         connection: Where the tables are; its memory limit is respected.
         request: The request.
-        environments: Known environments by id, for their rule of what an answer means.
+        environments: Known environments by id, for their rules to read an answer.
         source: The value of `Episode.source`.
         origin: The value of `Episode.origin`.
-        snapshots: Where the tools are that no row has.
+        snapshots: The source of tools that no row has.
         unreadable: Why rows that are known by now cannot be read, by id.
     """
 
@@ -178,7 +178,7 @@ class Assembly:
         self._rules = self._find_rules()
 
     def metrics(self, configured: Mapping[str, ConfiguredMetric]) -> list[Metric]:
-        """The metrics that were measured on what is kept, by level and name. Comes before `assemble`."""
+        """Return the metrics measured on kept rows, by level and name. Call it before `assemble`."""
         rows = self._connection.execute(
             "SELECT DISTINCT metric_name, kind, is_episode FROM metric_value ORDER BY ALL"
         ).fetchall()
@@ -188,7 +188,7 @@ class Assembly:
             optimize = configured[name].optimize if name in configured else None
             if (name, is_episode) in found:
                 raise QueryError(
-                    f"metric {name!r} was logged both as a number and as a yes or no",
+                    f"metric {name!r} was logged both as a number and as a boolean",
                     hint="narrow the export with --since or --until to one of the two",
                 )
             found[name, is_episode] = Metric(
@@ -217,12 +217,12 @@ class Assembly:
         """Assemble some buckets.
 
         Args:
-            connection: A cursor of the assembly's connection; what is made in it stays its own.
+            connection: A cursor of the assembly's connection; its relations are its own.
             inferences: Their inferences (`observed.OBSERVED`).
             calls: Their model calls (`tables.MODEL_INFERENCES` and `late.DESCRIBED`).
 
         Raises:
-            WithoutHead: A text is needed as a whole that came without its head.
+            WithoutHead: A text that came without its head is needed as a whole.
         """
         first_slot, last_slot = inferences.slots
         slots = {"first_slot": str(first_slot), "last_slot": str(last_slot)}
@@ -269,9 +269,9 @@ class Assembly:
                 )
 
     def _find_rules(self) -> list[Success]:
-        """The rules for success: the first whose metric was measured on an episode decides.
+        """Return the rules for success: the first whose metric was measured on an episode decides.
 
-        An episode's outcome must not depend on which others are brought: shards are merged.
+        An episode's outcome must not depend on other exported episodes: shards are merged.
         """
         measured = dict(
             self._connection.execute(

@@ -47,8 +47,8 @@ MANY_ROWS = 250_000
 class Workspace(NamedTuple):
     """A temporary connection and folder, and the rows that could not be read meanwhile.
 
-    The connection has the macros, and one thread. What a database streams is read in that: DuckDB would let
-    another one wait for a server that says nothing, where no Ctrl-C is heard.
+    The connection has the macros, and one thread, which reads the streams: DuckDB would let another
+    thread wait for a silent server, where Ctrl-C does not work.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -57,7 +57,7 @@ class Workspace(NamedTuple):
 
     @contextlib.contextmanager
     def threads(self, n_threads: int) -> Iterator[None]:
-        """Let queries have so many threads for the time of a block, which reads no stream."""
+        """Let queries use this many threads within a block, which reads no stream."""
         self.connection.execute(f"SET threads = {n_threads}")
         try:
             yield
@@ -65,9 +65,9 @@ class Workspace(NamedTuple):
             self.connection.execute("SET threads = 1")
 
     def join_as_written(self, is_wanted: bool) -> None:
-        """Let joins run in the order that is written, what is on the right being held; or as DuckDB likes.
+        """Run joins as written, with the right side held in memory; else as DuckDB chooses.
 
-        It does not know how many rows Arrow will give, guesses that they are few, and would hold those,
+        DuckDB does not know the number of Arrow rows, assumes few, and would hold those,
         however wide they are.
         """
         kept = "'join_order,build_side_probe_side'" if is_wanted else "''"
@@ -79,7 +79,7 @@ class Workspace(NamedTuple):
 
         Args:
             names: Tables that are dropped.
-            n_rows: How much there is to do; for many rows with all cores.
+            n_rows: Number of rows; many rows use all cores.
         """
         for name in names:
             self.connection.execute(f"DROP TABLE {quoted(name)}")
@@ -93,7 +93,7 @@ class Workspace(NamedTuple):
 
 @contextlib.contextmanager
 def open_workspace() -> Iterator[Callable[[], Workspace]]:
-    """A workspace for the time of a block, made in a thread; the function given to the block waits for it."""
+    """Make a workspace for a block, in a thread; the function given to the block waits for it."""
     with tempfile.TemporaryDirectory(prefix="trajkit-export-") as name, ThreadPoolExecutor(1) as pool:
         making = pool.submit(_connected, Path(name) / "spill")
         unreadable = Unreadable()
@@ -129,7 +129,7 @@ def begin(database: TensorZero, request: ExportRequest) -> Iterator[Beginning]:
     """Ask the database what a request needs first, for the time of a block; ids stream meanwhile.
 
     Raises:
-        QueryError: The request names something that is not there.
+        QueryError: The request names something that does not exist.
         ServiceError: The database failed.
     """
     database.check(request)
@@ -138,14 +138,14 @@ def begin(database: TensorZero, request: ExportRequest) -> Iterator[Beginning]:
 
 
 class Choice:
-    """The narrow columns, and the decision which episodes to export.
+    """The narrow columns, and the decision on which episodes to export.
 
     Args:
         workspace: Where the tables go.
         database: Where the episodes are.
         asked: The conditions and orders of the request.
         beginning: The first answers of the database.
-        on_progress: Told now and then how far it is.
+        on_progress: Called with the progress now and then.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Choice:
         find_unchanged(self._connection, self._request)
 
     def _leave_other_shards(self) -> tuple[int, int]:
-        """Drop the steps outside the requested shard; returns how many episodes and steps that is."""
+        """Drop the steps outside the requested shard; return the number of episodes and steps dropped."""
         shard, scope = self._request.shard, self._scope
         if shard is None:
             return 0, 0

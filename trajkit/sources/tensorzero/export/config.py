@@ -24,15 +24,15 @@ class ConfiguredMetric(NamedTuple):
     kind: str
     """`float` or `boolean`."""
     level: str | None
-    """`episode` or `inference`; None when no configuration tells."""
+    """`episode` or `inference`; None when no configuration has it."""
     optimize: str | None
-    """`max` or `min`; None when no configuration tells."""
+    """`max` or `min`; None when no configuration has it."""
 
 
 def metrics_of(text: str) -> dict[str, ConfiguredMetric]:
     """The metrics of a configuration (TOML); none when it cannot be read.
 
-    A snapshot that is not TOML is not worth failing an export for: the data tell a metric's level too.
+    A snapshot that is not TOML does not fail an export: the data also show a metric's level.
     """
     return {
         name: ConfiguredMetric(metric.get("type", "float"), metric.get("level"), metric.get("optimize"))
@@ -43,8 +43,8 @@ def metrics_of(text: str) -> dict[str, ConfiguredMetric]:
 def tools_of(text: str) -> dict[str, JsonObject]:
     """The tools of a configuration (TOML) by the name that functions use; none when it cannot be read.
 
-    They look as TensorZero lists them with an inference: `description`, `parameters`, `name` (which the model
-    is told, and may be another) and `strict`. One whose parameters are not in the configuration is left out.
+    They have the fields that TensorZero lists with an inference: `description`, `parameters`, `name` (for the
+    model, perhaps another one) and `strict`. One whose parameters are not in the configuration is left out.
     """
     found = {}
     for key, tool in _tables(text, "tools"):
@@ -71,7 +71,7 @@ def _tables(text: str, name: str) -> list[tuple[str, Mapping[str, Any]]]:
 
 @functools.lru_cache(maxsize=16)
 def _parsed(text: str) -> Mapping[str, Any]:
-    """Parse a configuration once for all that is read from it: that takes milliseconds."""
+    """Parse a configuration once for all its readers: it takes milliseconds."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:

@@ -69,13 +69,13 @@ def export(
         database: Where they are.
         request: Which of them.
         goal: The store to write; None to count only.
-        on_progress: Told now and then how far it is.
+        on_progress: Called with the progress now and then.
 
     Returns:
         The tally, and the manifest of the store (None when there is no goal).
 
     Raises:
-        QueryError: The request names something that is not there.
+        QueryError: The request names something that does not exist.
         NothingMatched: No episode is left.
         ServiceError: The database failed.
         StoreError: The goal exists, or cannot be written.
@@ -105,7 +105,7 @@ def _decide(
     """Make the table `fate`: the decision about each episode as of a time.
 
     Raises:
-        QueryError: The request names something that is not there.
+        QueryError: The request names something that does not exist.
         NothingMatched: No episode is left.
     """
     asked = Asked(beginning.request, database)
@@ -125,7 +125,7 @@ def _decide(
 
 
 def _in_milliseconds(moment: datetime) -> datetime:
-    """A time rounded to the precision of ids, so that the store records until when it was read."""
+    """Round a time to the precision of ids, so that the store records until when it was read."""
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
@@ -184,7 +184,7 @@ class _Export:
         return Rerendering(source, request.template_variant, self._connection)
 
     def learn(self, asked: Asked, tally: Tally) -> None:
-        """Assemble all candidate episodes, to learn the values that only their steps have."""
+        """Assemble all candidate episodes, to get the values that only their steps have."""
         pulled, assembly, _ = self._prepare(tally, self._list_steps)
         with self._group_threads():
             for number, groups in enumerate(self._groups(pulled, "looking")):
@@ -228,7 +228,7 @@ class _Export:
     ) -> _T:
         """Assemble a group and process it; texts that are not valid JSON are left out.
 
-        Where a shortened text could not be verified, the whole text is fetched.
+        If a shortened text could not be verified, the whole text is fetched.
         """
 
         def once() -> _T:
@@ -268,7 +268,7 @@ class _Export:
             more = f"; and {len(rows) - _SHOWN_UNREADABLE:,} more" if len(rows) > _SHOWN_UNREADABLE else ""
             raise DataError(
                 f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'} cannot be read ({shown}{more})",
-                hint=f"--max-bad {len(rows)} keeps them, as steps that are not learned",
+                hint=f"--max-bad {len(rows)} keeps them, as steps that are not trained on",
             )
         return len(rows)
 
@@ -280,7 +280,7 @@ class _Export:
     def _prepare(self, tally: Tally, list_steps: Callable[[], None]) -> tuple[Pulled, Assembly, list[Metric]]:
         """Pull the rows, unless that was done before, and prepare to assemble the chosen ones.
 
-        Few steps are listed while rows come; many before, when nothing else is in memory.
+        Few steps are listed while rows arrive; many before, when nothing else is in memory.
         """
         if tally.n_steps_kept >= MANY_ROWS:
             with self._workspace.threads(N_CORES):

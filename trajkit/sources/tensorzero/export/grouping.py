@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from trajkit.sources.tensorzero.export.spool import Size, Spool, total
 
 GROUP_STEPS = 20_000
-"""Steps that are assembled at once: more take more memory, fewer more time, as each group is planned anew."""
+"""Steps per assembly: more take more memory, fewer take more time, as each group is planned again."""
 _HELD_BYTES = 120_000_000
-"""Most bytes of a group that are in memory at once, unless one bucket has more."""
+"""Maximum bytes of a group in memory at once, unless one bucket has more."""
 _GROUP_BYTES = 480_000_000
 """Most bytes of a group: where conversations do not go on byte for byte, their prompts are held too."""
 _BUCKET_BYTES = 60_000_000
 """Bytes of a bucket, whose texts are held: long prompts make many buckets."""
 _MAX_BUCKETS = 384
-"""Each is an open file of two tables; where a process may have fewer files, there are fewer buckets."""
+"""Each is an open file of two tables; if a process may open fewer files, there are fewer buckets."""
 _SPARE_FILES = 64
 _NOTHING = Size(0, 0, 0)
 
@@ -54,7 +54,7 @@ def _is_too_much(group: Size, more: Size) -> bool:
 
 
 def _open_files() -> int:
-    """How many files this process may have open at once."""
+    """Return the number of files that this process may open at once."""
     if sys.platform == "win32":
         return 512
     import resource

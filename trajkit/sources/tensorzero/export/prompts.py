@@ -1,4 +1,4 @@
-"""Read a few rows of TensorZero's ClickHouse by the ids of inferences and episodes: those of a rollout."""
+"""Read the rows of a rollout from TensorZero's ClickHouse, by the ids of inferences and episodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rendered_prompts(clickhouse_url: str, inference_ids: Iterable[str]) -> Mappi
 
     Args:
         clickhouse_url: `http://user:password@host:port/database`.
-        inference_ids: Which; those that the database does not hold are left out of the answer.
+        inference_ids: The ids; those that the database does not have are left out.
 
     Raises:
         ServiceError: The database cannot be reached, or failed.
@@ -103,7 +103,7 @@ def stored_rows(clickhouse_url: str, episode_ids: Sequence[str]) -> Mapping[str,
 
     Args:
         clickhouse_url: `http://user:password@host:port/database`.
-        episode_ids: Which; those that the database does not hold are left out of the answer.
+        episode_ids: The ids; those that the database does not have are left out.
 
     Raises:
         ServiceError: The database cannot be reached, or failed.

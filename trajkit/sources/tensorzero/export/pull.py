@@ -38,10 +38,10 @@ class Pulled(NamedTuple):
     inferences: Spool
     calls: Spool
     headless: Headless | None
-    """Fetches the rest of texts that came without their heads; None where all are whole."""
+    """Fetches the rest of texts that came without their heads; None if all are whole."""
 
     def make_whole(self, numbers: Sequence[int]) -> bool:
-        """Make every text of some buckets whole; returns whether one was not."""
+        """Make every text of some buckets whole; return whether one was not."""
         return self.headless is not None and self.headless.make_whole(numbers)
 
 
@@ -57,7 +57,7 @@ class Pull:
         workspace: Holds `fate`; gets `feedback` and `task_of`.
         database: Where they are.
         request: With an as-of time.
-        list_steps: Makes `chosen_step`, where it is not there yet.
+        list_steps: Makes `chosen_step`, if it does not exist yet.
         on_progress: Told now and then how far it is.
     """
 
@@ -77,14 +77,14 @@ class Pull:
         self._on_progress = on_progress
 
     def rows(self, tally: Tally, meanwhile: Callable[[], _T]) -> tuple[Pulled, _T]:
-        """Pull the rows of the counted episodes, and cut them into buckets on the way.
+        """Pull the rows of the counted episodes into buckets.
 
         Args:
-            tally: Of what was chosen.
-            meanwhile: Makes something of `feedback` and `chosen_step`, while inferences may still come.
+            tally: The tally of the choice.
+            meanwhile: Uses `feedback` and `chosen_step`, while inferences may still arrive.
 
         Returns:
-            The rows, and what was made.
+            The rows, and the result of `meanwhile`.
         """
         text_bytes = self._database.text_bytes() * tally.n_steps_kept / max(tally.n_steps_seen, 1)
         everything = tally.n_episodes_kept == tally.n_episodes_seen
@@ -92,7 +92,7 @@ class Pull:
         chosen = None if everything else kept.to_arrow_table().cast(tables.CHOSEN)
         left_out = self._left_out(chosen, text_bytes / max(tally.n_steps_kept, 1))
         if left_out is not None:
-            # unusual texts are fetched whole after all, and must fit, too
+            # unusual texts are fetched whole after all, and must also fit
             text_bytes = max(text_bytes - left_out.n_bytes, text_bytes * _LEAST_LEFT)
         n_buckets = count_buckets(tally.n_steps_kept, text_bytes)
 
@@ -104,7 +104,7 @@ class Pull:
         return self._wide(chosen, n_buckets, left_out, tally, narrow)
 
     def _left_out(self, chosen: pa.Table | None, bytes_per_step: float) -> LeftOut | None:
-        """The parts of long texts to leave out; a prompt that is rendered anew needs the whole input."""
+        """The parts of long texts to leave out; a prompt that is rendered again needs the whole input."""
         heads = self._database.heads
         if heads is None or bytes_per_step < LONG_BYTES or self._request.template_variant is not None:
             return None

@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from trajkit.sources.tensorzero.connect.slot import slots_of
 
 _WAITING_ROWS = 16_384
-"""Most rows of all buckets together that wait in memory, more or less."""
+"""Approximate maximum of buffered rows of all buckets together."""
 _WAITING_BYTES = 32_000_000
-"""Most bytes of all buckets together that wait, more or less: long texts are written sooner."""
+"""Approximate maximum of buffered bytes of all buckets together: long texts are written sooner."""
 
 Weigh = Callable[[pa.RecordBatch], int]
 """Counts some of the bytes of a batch."""
 
 
 class Size(NamedTuple):
-    """How much some rows are."""
+    """The size of some rows."""
 
     n_rows: int
     n_bytes: int
@@ -89,7 +89,7 @@ class Spool:
         self._sizes[number] = file.size
 
     def fill(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Write everything that comes."""
+        """Write all batches."""
         with contextlib.ExitStack() as stack:
             files = [
                 stack.enter_context(_BucketFile(self.path(number), self.schema, self._weigh))
@@ -111,11 +111,11 @@ class Spool:
 
 
 class Group:
-    """Neighbouring buckets of a spool, whose rows are counted through from 0.
+    """Neighbouring buckets of a spool, whose rows are numbered together from 0.
 
     Args:
-        spool: Where they are.
-        numbers: Which.
+        spool: Their spool.
+        numbers: Their numbers.
         row_name: Name of the column that counts.
     """
 
@@ -144,7 +144,7 @@ class Group:
 
     @property
     def bytes_per_row(self) -> float:
-        """How long its rows are, on average."""
+        """Average size of its rows."""
         return self.size.n_bytes / max(self._n_rows, 1)
 
     def table(self, names: Sequence[str]) -> pa.Table:
@@ -209,17 +209,17 @@ class Group:
 
 def row_numbers(start: int, n_rows: int) -> pa.Array[Any]:
     """Numbers that count from a start."""
-    # not of numpy's: for the first of those pyarrow imports more of numpy
+    # not from numpy: for its first array pyarrow imports more of numpy
     made: pa.Array[Any] = pa.arange(start, start + n_rows)  # type: ignore[attr-defined]  # older stubs
     return made
 
 
 class _BucketFile:
-    """One file, written in batches that are worth reading; whole when the block ends well."""
+    """One file, written in large batches; complete when the block ends without an error."""
 
     def __init__(self, path: Path, schema: pa.Schema, weigh: Weigh) -> None:
         self._file = path.open("wb")
-        # two tables are written side by side: to hand out single columns besides costs more than it brings
+        # two tables are written in parallel: also distributing columns costs more than it saves
         options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
         self._writer = pa.ipc.new_file(self._file, schema, options=options)
         self._weigh = weigh
@@ -238,11 +238,11 @@ class _BucketFile:
             self._file.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take some rows, which wait."""
+        """Add some rows to the buffer."""
         self._waiting.append(batch)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the buffered rows."""
         if not self._waiting:
             return
         table, self._waiting = pa.Table.from_batches(self._waiting).combine_chunks(), []
@@ -256,14 +256,14 @@ def _write(
     batches: Iterator[pa.RecordBatch],
     cut: Callable[[pa.RecordBatch], Iterable[tuple[int, pa.RecordBatch]]],
 ) -> None:
-    """Write batches, each cut into what belongs into each of the files."""
+    """Write batches, each divided among the files."""
     n_rows = n_bytes = 0
     for batch in batches:
         for number, part in cut(batch):
             files[number].add(part)
         n_rows += batch.num_rows
         n_bytes += batch.nbytes
-        # all at once: a part that waits keeps the whole batch that it was cut from
+        # all at once: a buffered part keeps its whole batch in memory
         if n_rows >= _WAITING_ROWS or n_bytes >= _WAITING_BYTES:
             for file in files:
                 file.flush()

@@ -28,11 +28,11 @@ class _Json(NamedTuple):
     words: str
     """Its name in errors."""
     may_be_empty: bool = False
-    """Whether an empty text stands for nothing, as null does."""
+    """Whether an empty text means nothing, like null."""
 
 
 _INPUT = _Json("input")
-"""Checked as it streams past (`observed.py`)."""
+"""Checked as it arrives (`observed.py`)."""
 _OF_INFERENCES = {
     "output": _Json("output"),
     "auxiliary_content": _Json("auxiliary content", True),
@@ -59,7 +59,7 @@ class Unreadable:
         return self._reasons
 
     def as_text(self, batches: Iterator[pa.RecordBatch], key: str) -> Iterator[pa.RecordBatch]:
-        """The batches of a stream, every text of them UTF-8: what is not shows the replacement character.
+        """Yield the batches of a stream as UTF-8, with replacement characters for invalid bytes.
 
         Args:
             batches: The stream.
@@ -74,15 +74,15 @@ class Unreadable:
                 yield batch
 
     def without_broken_inputs(self, inferences: pa.RecordBatch) -> pa.RecordBatch:
-        """The same inferences; an input that is no JSON is null."""
+        """Return the same inferences; an input that is not JSON is null."""
         mended = self._without_broken(pa.Table.from_batches([inferences]), "input", _INPUT)
         return inferences if mended is None else mended.combine_chunks().to_batches()[0]
 
     def mend(self, inferences: Spool, calls: Spool, numbers: Sequence[int]) -> bool:
-        """Look at the JSON of some buckets, and make null what is none.
+        """Check the JSON of some buckets, and replace invalid JSON by null.
 
         Returns:
-            Whether there was any.
+            Whether any was invalid.
         """
         found = [self._mend(inferences, number, _OF_INFERENCES) for number in numbers]
         return any([*found, *(self._mend(calls, number, _OF_CALLS) for number in numbers)])
@@ -104,7 +104,7 @@ class Unreadable:
         return fixed_batch
 
     def _without_broken(self, table: pa.Table, name: str, column: _Json) -> pa.Table | None:
-        """Rows of which a column is JSON or stands for nothing, what is none being noted; None if all was."""
+        """Return rows with invalid JSON of a column replaced and recorded; None if all was valid."""
         broken = pc.invert(_is_json(table.column(name), may_be_empty=column.may_be_empty))
         if not pc.any(broken).as_py():
             return None

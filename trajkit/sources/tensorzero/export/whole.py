@@ -1,4 +1,4 @@
-"""Add up the tallies of the shards of an export, to the tally of the export in one piece."""
+"""Add up the tallies of the shards of an export."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def added_up(tallies: Sequence[Tally], request: ExportRequest) -> Tally:
     """Add up the tallies of all shards, in the order that an export in one piece has.
 
     Args:
-        tallies: Of every shard, also of those without an episode.
-        request: The request of the whole, without a shard.
+        tallies: One per shard, also for those without an episode.
+        request: The request of the whole export, without a shard.
 
     Raises:
         DataError: The shards together have more rows that cannot be read than the request allows.
@@ -36,7 +36,7 @@ def added_up(tallies: Sequence[Tally], request: ExportRequest) -> Tally:
     if n_unreadable > request.max_bad:
         raise DataError(
             f"{n_unreadable:,} rows cannot be read in {len(tallies)} shards together",
-            hint=f"--max-bad {n_unreadable} keeps them, as steps that are not learned",
+            hint=f"--max-bad {n_unreadable} keeps them, as steps that are not trained on",
         )
     of_all = [left for left in first.left if left.reason in _OF_ALL]
     others = _sum(

@@ -18,7 +18,7 @@ from trajkit.sources.tensorzero.export.spool import Size, total
 Result = TypeVar("Result")
 
 _N_THREADS = 2
-"""More would take more memory than they save time: where there are more cores DuckDB uses them, too."""
+"""More would take more memory than they save time: DuckDB also uses further cores."""
 _LOOK_S = 0.05
 _PATIENCE_S = 10.0
 """How long a failure waits for work that is not a query, which may hang on a lost database."""
@@ -33,7 +33,7 @@ class Running:
 
     @contextlib.contextmanager
     def cursor(self, connection: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor for the time of a block."""
+        """Lend a cursor within a block."""
         with connection.cursor() as cursor:
             with self._lock:
                 self._connections.append(cursor)
@@ -44,14 +44,14 @@ class Running:
                     self._connections.remove(cursor)
 
     def interrupt(self) -> None:
-        """Stop what runs now."""
+        """Stop the running queries."""
         with self._lock:
             for connection in self._connections:
                 connection.interrupt()
 
 
 class Room:
-    """Lets threads process in parallel what fits into memory together; the rest waits."""
+    """Lets threads process work in parallel that fits into memory together; the rest waits."""
 
     def __init__(self) -> None:
         self._taken: list[Size] = []
@@ -59,7 +59,7 @@ class Room:
 
     @contextlib.contextmanager
     def of(self, size: Size) -> Iterator[None]:
-        """Take as much for the time of a block; what is alone has room, whatever its size."""
+        """Reserve memory within a block; work that runs alone always has room."""
         with self._changed:
             self._changed.wait_for(lambda: not self._taken or may_be_one(total([size, *self._taken])))
             self._taken.append(size)
@@ -72,7 +72,7 @@ class Room:
 
 
 class Workers(Generic[Result]):
-    """Threads for the time of a block. When it fails, or with Ctrl-C, what they do is stopped.
+    """Threads within a block. When it fails, or with Ctrl-C, their work is stopped.
 
     Args:
         running: Where they run their queries.
@@ -96,22 +96,22 @@ class Workers(Generic[Result]):
             self._stop()
 
     def give(self, work: Callable[[], Result]) -> None:
-        """Let a thread do something, as soon as one is free; what went wrong before is raised here."""
+        """Give work to a thread, as soon as one is free; an earlier error is raised here."""
         if len(self._pending) == _N_THREADS:
             self._take_first()
         future: Future[Result] = Future()
-        # recorded before it is given: after a Ctrl-C in between, it could not be stopped otherwise
+        # recorded before it is given: otherwise a Ctrl-C in between could not stop it
         self._pending.append(future)
         self._pool.submit(_do, work, future)
 
     def _take_first(self) -> None:
-        # it stays pending until it is over: waiting for it may be broken off
+        # it stays pending until it is over: waiting for it may be interrupted
         result = self._pending[0].result()
         self._pending.popleft()
         self._take(result)
 
     def _stop(self) -> None:
-        """Stop what runs: again and again, as a query may be just about to begin."""
+        """Stop the running queries, repeatedly, as a query may be about to begin."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         begun = [future for future in self._pending if not future.cancel()]
         until = time.monotonic() + _PATIENCE_S

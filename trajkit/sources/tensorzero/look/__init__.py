@@ -1,3 +1,3 @@
-"""What a database holds, counted by the database itself."""
+"""The description of a database, counted by the database itself."""
 
 __all__ = ["models"]

@@ -1,7 +1,7 @@
 """Describe a TensorZero database in numbers that fit on a screen, however large it is.
 
-The database counts, and its answers are bounded. Numbers for which its server has no time or memory are left
-out and named.
+The database counts, and its answers are bounded. Numbers that cost its server too much time or memory are
+left out and named.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from trajkit.sources.tensorzero.look.queries import (
 )
 
 MOST_FUNCTIONS = 30
-"""Most functions that are listed; the others are only counted."""
+"""Maximum number of listed functions; the others are only counted."""
 MOST_VARIANTS = 200
 MOST_TAGS = 50
 MOST_METRICS = 20
-"""Most metrics whose values are read: those with the most feedback."""
+"""Maximum number of metrics whose values are read: those with the most feedback."""
 
 Found = TypeVar("Found")
 _Counts = tuple[int | None, int | None, int | None, int | None]
 
 
 def look(database: TensorZero) -> DatabaseLook:
-    """Look at a database.
+    """Describe a database.
 
     Args:
-        database: Which.
+        database: The database.
 
     Raises:
-        ServiceError: It is no TensorZero database, or failed. Where a query took too much time or memory its
-            numbers are missing instead, and `DatabaseLook.unknown` says so.
+        ServiceError: It is not a TensorZero database, or failed. If a query took too much time or memory, its
+            numbers are missing instead, and `DatabaseLook.unknown` has the reason.
     """
     database.check(ExportRequest())
     return _Look(database).everything()
@@ -240,7 +240,7 @@ def _metric(
     n_inferences: int = 0,
     quantiles: Quantiles | None = None,
 ) -> MetricLook:
-    """The data decide a metric's level, as for an export; else the configuration."""
+    """Return a metric's level: the data decide, as for an export; else the configuration."""
     level = configured.level if configured else None
     if n_episodes and n_inferences:
         level = None
@@ -259,7 +259,7 @@ def _metric(
 
 
 def _bounds(metric: MetricLook) -> list[float]:
-    """Useful bounds: for a boolean yes (or no), else the values that a tenth to nine tenths reach."""
+    """Return useful bounds: for a boolean true or false, else the values that 10 % to 90 % reach."""
     if metric.kind == FeedbackKind.BOOLEAN:
         return [0.0 if metric.is_minimized else 1.0]
     if metric.quantiles is None:
@@ -267,7 +267,7 @@ def _bounds(metric: MetricLook) -> list[float]:
     least, most = metric.quantiles.least, metric.quantiles.most
     # at most three significant digits, so that a person can type it
     rounded = {float(f"{value:.3g}") for value in metric.quantiles.model_dump().values()}
-    useless = most if metric.is_minimized else least  # it keeps whatever is measured
+    useless = most if metric.is_minimized else least  # it keeps all measured values
     return sorted(value for value in rounded if least <= value <= most and value != useless)
 
 

@@ -1,4 +1,4 @@
-"""What `trajkit info` says about a TensorZero database."""
+"""The description of a TensorZero database in `trajkit info`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FunctionLook(VariantLook):
 
 
 class Quantiles(Model):
-    """Values that a share of the measured values do not exceed; each was measured."""
+    """Quantiles of the measured values; each of them was measured."""
 
     least: float
     p10: float
@@ -44,12 +44,12 @@ class Quantiles(Model):
 
 
 class Threshold(Model):
-    """A bound, and what an export with it keeps."""
+    """A bound, and the episodes that an export with it keeps."""
 
     value: float
-    """The bound: the smallest value that passes, or the largest where the metric is minimised."""
+    """The bound: the smallest value that passes, or the largest if the metric is minimised."""
     n_episodes: int
-    """Episodes that an export with this bound alone brings."""
+    """Episodes that an export with this bound alone keeps."""
 
 
 class MetricLook(Model):
@@ -60,9 +60,9 @@ class MetricLook(Model):
     kind: str
     """`float` or `boolean`."""
     level: str | None
-    """`episode` or `inference`; None when it was logged about both, or about nothing that is there."""
+    """`episode` or `inference`; None when it was logged on both, or only on missing ones."""
     optimize: str | None
-    """`max` or `min`; None when no configuration tells."""
+    """`max` or `min`; None when no configuration has it."""
     n_targets: int
     """Episodes and inferences that it was logged about; the latest value of each counts."""
     n_on_episodes: int
@@ -70,11 +70,11 @@ class MetricLook(Model):
     n_on_inferences: int
     """Those of them that are inferences of this database."""
     quantiles: Quantiles | None
-    """Of the latest values; of a boolean 0 and 1. None when there are none, or it was too much work."""
+    """Of the latest values; a boolean is 0 or 1. None without values, or if it was too much work."""
     n_episodes_kept: int | None = None
-    """Episodes that an export brings which asks only for this metric; None when it was too much work."""
+    """Episodes of an export that requires only this metric; None when it was too much work."""
     thresholds: tuple[Threshold, ...] = ()
-    """What bounds would keep, in the order of their values."""
+    """The effects of bounds, in the order of their values."""
 
     @property
     def is_minimized(self) -> bool:
@@ -99,11 +99,11 @@ class DatabaseLook(Model, Result):
     """A TensorZero database."""
 
     kind: str
-    """What kind of source it is."""
+    """Its kind of source."""
     url: str
-    """Where it is, without credentials."""
+    """Its address without credentials."""
     schema_level: int | str | None
-    """The newest migration of its schema; None when it does not tell."""
+    """The newest migration of its schema; None if unknown."""
     n_inferences: int | None
     """Inferences; None when counting was too much work, here and below."""
     n_episodes: int | None
@@ -113,13 +113,13 @@ class DatabaseLook(Model, Result):
     last_at: UtcTime | None
     """Time of the last inference."""
     n_text_bytes: int | None
-    """Bytes of text in inputs, prompts and answers, roughly; None when the database does not tell."""
+    """Approximate bytes of text in inputs, prompts and answers; None if unknown."""
     n_feedback: dict[str, int]
     """Rows of feedback by kind."""
     functions: tuple[FunctionLook, ...]
     """Its functions, most inferences first."""
     n_functions: int | None
-    """How many there are; more than are listed when there are many."""
+    """Number of its functions, including unlisted ones."""
     metrics: tuple[MetricLook, ...]
     """Its metrics, most measured first; last those that are configured and were never logged."""
     n_metrics: int | None
@@ -129,7 +129,7 @@ class DatabaseLook(Model, Result):
     n_tags: int | None
     """How many there are."""
     unknown: dict[str, str]
-    """What was too much work for the server, and why."""
+    """Numbers that were too much work for the server, and why."""
 
     def __str__(self) -> str:
         from trajkit.sources.tensorzero.look.text import text

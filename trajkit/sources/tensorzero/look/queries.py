@@ -26,13 +26,13 @@ QUANTILES = {
 """Names of the quantiles, and the shares that do not exceed them."""
 
 MOST_VALUES = len(QUANTILES)
-"""Most bounds that are tried for a metric."""
+"""Maximum number of bounds tried per metric."""
 
 PATIENCE_S = 60
 """Longest time of a query of `look` on a server, unless the user sets another."""
 
 _TAG_VALUES = 3
-"""Values that are listed of a tag."""
+"""Number of listed values per tag."""
 
 
 class LookTables:
@@ -51,7 +51,7 @@ class LookTables:
     feedback: str
     """kind: one row per piece of feedback"""
     marked: str
-    """target_id: what feedback says is evaluation"""
+    """target_id: targets that feedback marks as evaluation"""
     abandoned: str
     """target_id: episodes that a rollout left half-played"""
     tag: str
@@ -145,7 +145,7 @@ def levels_query(tables: LookTables, most: int) -> str:
 
 
 def quantiles_query(tables: LookTables, n_names: int) -> str:
-    """Metric, and its values at `QUANTILES`, for the metrics that are bound as name_0, name_1 and so on."""
+    """Metric, and its values at `QUANTILES`, for the metrics bound as name_0, name_1 and so on."""
     names = ", ".join(tables.bind(f"name_{number}") for number in range(n_names))
     return f"""
         SELECT metric_name, {tables.quantiles(list(QUANTILES.values()))} AS quantiles
@@ -157,7 +157,7 @@ _FINITE = "value - value = 0"  # neither NaN nor infinite, in every dialect
 
 
 def kept_query(tables: LookTables, metrics: Sequence[tuple[bool, Sequence[float]]]) -> str:
-    """Metric, the episodes that an export keeps which asks for it, and those it keeps with each bound.
+    """Metric, the episodes that an export with it keeps, and those that it keeps with each bound.
 
     Args:
         tables: Of the database.
@@ -168,7 +168,7 @@ def kept_query(tables: LookTables, metrics: Sequence[tuple[bool, Sequence[float]
         for number in range(MOST_VALUES)
     ]
     names = ", ".join(tables.bind(f"name_{number}") for number in range(len(metrics)))
-    # an episode whose value is no number is measured all the same; a step with such a value is not chosen
+    # an episode whose value is not a number counts as measured; a step with such a value is not chosen
     return f"""
         WITH eligible AS ({_eligible(tables)}), score AS (
             SELECT metric_name, target_id AS episode_id, value AS least, value AS most,
@@ -188,7 +188,7 @@ def kept_query(tables: LookTables, metrics: Sequence[tuple[bool, Sequence[float]
 
 
 def _passes(tables: LookTables, metrics: Sequence[tuple[bool, Sequence[float]]], number: int) -> str:
-    """Whether a score passes the bound of that number, whichever metric it is of."""
+    """Condition: a score passes the bound with that number of its metric."""
     cases = [
         f"metric_name = {tables.bind(f'name_{place}')} AND "
         + (
@@ -203,7 +203,7 @@ def _passes(tables: LookTables, metrics: Sequence[tuple[bool, Sequence[float]]],
 
 
 def _eligible(tables: LookTables) -> str:
-    """The episodes that an export without conditions brings: `choose` has the same rules."""
+    """The episodes of an export without conditions: `choose` has the same rules."""
     return f"""
         SELECT episode_id FROM ({tables.inference}) AS i
         WHERE episode_id NOT IN ({tables.marked}) AND episode_id NOT IN ({tables.abandoned})

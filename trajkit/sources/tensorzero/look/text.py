@@ -22,7 +22,7 @@ _LONGEST_VALUE = 40
 
 
 def text(look: DatabaseLook) -> str:
-    """A database as `trajkit info` prints it."""
+    """Return the description of a database as `trajkit info` prints it."""
     tables = (_functions(look), _metrics(look), _thresholds(look), _tags(look))
     return "\n\n".join(("\n".join(map(line, _lines(look))), *filter(None, tables)))
 

@@ -22,7 +22,7 @@ from trajkit.sources.tensorzero.render.snapshots import TemplateSource
 from trajkit.store.engine import literal
 
 _BATCH_ROWS = 4_096
-"""Inputs that are Python objects at a time."""
+"""Number of inputs that are Python objects at a time."""
 
 _RENDERED = pa.schema(
     [
@@ -38,12 +38,12 @@ class Rerendering:
     """Renders the prompts of an export under one variant.
 
     Args:
-        source: Where templates are.
+        source: The source of templates.
         variant: The variant.
         connection: Where `chosen_step` is.
 
     Raises:
-        QueryError: A function whose steps are learned has no such variant.
+        QueryError: A function whose steps are trained on has no such variant.
         ConfigError: The variant has no templates of its own, or one of them is missing.
     """
 
@@ -63,7 +63,7 @@ class Rerendering:
             connection: Where `chosen_step` is.
             inferences: The inferences.
             calls: Their model calls, which get the prompts; an inference without one gets one.
-            number: Which bucket.
+            number: The number of the bucket.
         """
         if not self._functions:
             return
@@ -104,7 +104,7 @@ class Rerendering:
     def _row(
         self, inference_id: str, snapshot_hash: str | None, function: str, stored: str | None
     ) -> dict[str, str | None]:
-        """The prompt of one inference (`_RENDERED`), or why there is none."""
+        """Return the prompt of one inference (`_RENDERED`), or why there is none."""
         try:
             renderer = self._source.renderer(snapshot_hash, function, self._variant)
             if renderer is None:
@@ -116,7 +116,7 @@ class Rerendering:
 
 
 def _functions(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], list[str]]:
-    """The functions whose steps are learned, and the others."""
+    """Return the functions whose steps are trained on, and the others."""
     rows = connection.execute(
         "SELECT function_name, bool_or(unselected IS NULL) FROM chosen_step"
         " GROUP BY function_name ORDER BY function_name"
@@ -126,7 +126,7 @@ def _functions(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], list[s
 
 
 def _replaced(before: pa.Table, made: pa.Table, number: int) -> Iterator[pa.RecordBatch]:
-    """The calls of a bucket with their new prompts, and one for each inference that has none."""
+    """Yield the calls of a bucket with their new prompts, and one for each inference without a call."""
     schema = pa.schema([before.schema.field(name) for name in tables.MODEL_INFERENCES.names])
     ids = pa.chunked_array([texts_of(before.column("inference_id"))], pa.string())
     place = pc.index_in(ids, value_set=made.column("inference_id"))
@@ -153,7 +153,7 @@ def _replaced(before: pa.Table, made: pa.Table, number: int) -> Iterator[pa.Reco
 
 
 def _described(calls: pa.Table, reasons: Any, was_asked: Any) -> Iterator[pa.RecordBatch]:
-    """The calls with what SQL must know of their prompts."""
+    """Yield the calls with the facts that SQL needs about their prompts."""
     start = 0
     for batch in calls.to_batches():
         end = start + batch.num_rows

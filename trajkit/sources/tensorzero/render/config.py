@@ -10,17 +10,17 @@ from trajkit.errors import ConfigError
 from trajkit.sources.tensorzero.export.texts.json_mode import is_prefixed
 
 ROLES = ("system", "user", "assistant")
-"""Roles that have a template of their own name."""
+"""Roles with a template of the same name."""
 
 PATH, DATA = "__tensorzero_remapped_path", "__data"
-"""How a snapshot writes a file: its path and its content."""
+"""The keys of a file in a snapshot: its path and its content."""
 
 
 class Template(NamedTuple):
     """One template of a variant."""
 
     key: str
-    """Its name among the gateway's templates; the ending says how values are escaped."""
+    """Its name among the gateway's templates; the ending determines how values are escaped."""
     text: str
     """Its text."""
     takes_text: bool
@@ -30,22 +30,22 @@ class Template(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """The parts of a variant that make its prompts."""
+    """The parts of a variant that determine its prompts."""
 
     templates: Mapping[str, Template]
-    """By the name that a block of the input calls it by; `system`, `user` and `assistant` are the roles'."""
+    """By the name that an input block uses; `system`, `user` and `assistant` are those of the roles."""
     is_prefixed: bool
     """Whether the gateway puts the line of JSON mode before prompts that do not mention JSON."""
 
 
 class Configuration:
-    """A gateway's configuration as far as prompts are made from it.
+    """The parts of a gateway's configuration that determine prompts.
 
     Args:
         name: Its name in errors.
-        document: It, parsed; files are names, or tables as in a snapshot.
-        read: The text of a file that it names; None when there is none.
-        load: The text of a template that another one includes; None when there is none.
+        document: The parsed configuration; files are names, or tables as in a snapshot.
+        read: Returns the text of a file that it names; None when there is none.
+        load: Returns the text of an included template; None when there is none.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class Configuration:
         self._texts: dict[str, str] | None = None
 
     def variants(self, function: str) -> tuple[str, ...]:
-        """The variants of a function; none when it is not declared."""
+        """Return the variants of a function; empty when it is not declared."""
         return tuple(table_in(table_in(self.function(function), "variants")))
 
     def variant(self, function: str, name: str) -> Variant:
-        """A variant of a function.
+        """Return a variant of a function.
 
         Raises:
-            ConfigError: It is not one that has prompts of its own, or a file is missing.
+            ConfigError: It has no prompts of its own, or a file is missing.
         """
         declared = self.function(function)
         variant = table_in(table_in(declared, "variants"), name)
@@ -88,18 +88,18 @@ class Configuration:
         )
 
     def load(self, key: str) -> str | None:
-        """The text of a template by its key, for those that include others; None when there is none."""
+        """Return the text of an included template by its key; None when there is none."""
         if self._texts is None:
             self._texts = {template.key: template.text for _, template in self._all_templates()}
         found = self._texts.get(key)
         return self._load(key) if found is None else found
 
     def function(self, name: str) -> Mapping[str, Any]:
-        """All that is declared of a function, the texts of its files inside; nothing when there is none."""
+        """Return the declaration of a function, with the texts of its files; empty when there is none."""
         return table_in(table_in(self._document, "functions"), name)
 
     def tool(self, name: str) -> Mapping[str, Any]:
-        """All that is declared of a tool; nothing when there is none."""
+        """Return the declaration of a tool; empty when there is none."""
         return table_in(table_in(self._document, "tools"), name)
 
     def _all_templates(self) -> Iterator[tuple[str, Template]]:
@@ -132,7 +132,7 @@ class Configuration:
         return Template(key, text, takes_text, is_wrapper)
 
     def _provider(self, variant: Mapping[str, Any]) -> str | None:
-        """The type of the provider that a variant's model is asked for first."""
+        """Return the type of the first provider of a variant's model."""
         name = str(variant.get("model", ""))
         model = table_in(table_in(self._document, "models"), name)
         routing = model.get("routing") or [None]
@@ -143,17 +143,17 @@ class Configuration:
 
 
 def table_in(value: Any, name: str | None = None) -> Mapping[str, Any]:
-    """A table, or one in it; empty when there is none."""
+    """Return a table, or one in it; empty when there is none."""
     table = value if isinstance(value, Mapping) else {}
     return table if name is None else table_in(table.get(name))
 
 
 def from_snapshot(name: str, text: str, templates: Mapping[str, str]) -> Configuration:
-    """The configuration of a snapshot.
+    """Return the configuration of a snapshot.
 
     Args:
         name: Its name in errors.
-        text: The configuration (TOML), with the files that it names inside.
+        text: The configuration (TOML), with the contents of its files.
         templates: The files that templates include, by name.
 
     Raises:

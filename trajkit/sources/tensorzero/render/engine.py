@@ -31,7 +31,7 @@ _FOREIGN_FILTERS = (
     "wordwrap",
 )
 _FOREIGN_GLOBALS = ("cycler", "joiner", "lipsum", "now", "randrange")
-# what a template prints with it is the engine's own business, and differs
+# the output of a template with it depends on the engine
 _REVEALING = ("debug",)
 
 _EXPONENT = re.compile(r'"(?:[^"\\]|\\.)*"|(\d)e(?=\d)')
@@ -41,13 +41,13 @@ _SELF = re.compile(r"\bself\b(?!\s*\.)")
 _OWN_JSON = re.compile(r"['\"]tojson['\"]|\bautoescape\b")
 
 _UNREACHABLE = frozenset({"loop", "self"})
-"""Names that no expression can be given to."""
+"""Names that cannot be assigned."""
 
 
 class RenderError(DataError):
-    """A prompt cannot be made.
+    """A prompt cannot be rendered.
 
-    The message says why without a word of the data, so that equal ones count together.
+    The message has the reason without any data, so that equal ones count together.
     """
 
 
@@ -55,7 +55,7 @@ class Engine:
     """Renders templates of one configuration.
 
     Args:
-        load: The text of a template that another one includes; None when there is none.
+        load: Returns the text of an included template; None when there is none.
     """
 
     def __init__(self, load: Callable[[str], str | None]) -> None:
@@ -84,7 +84,7 @@ class Engine:
         """The text of a template that another one names."""
         text = self._load(name)
         if text is None:
-            # the gateway fails even where the template says `ignore missing`
+            # the gateway fails even with `ignore missing`
             self._is_missing = True
             return "{{ nothing|such_a_template_is_not_there }}"
         return ready(text)
@@ -94,22 +94,22 @@ class Engine:
         return self._minijinja.safe(_EXPONENT.sub(_with_sign, text))
 
     def render(self, template: Template, arguments: Mapping[str, Any]) -> str:
-        """The text of a template.
+        """Render a template.
 
         Args:
-            template: Which.
+            template: The template.
             arguments: Values that `literal.read_json` gave, by name.
 
         Raises:
-            RenderError: It cannot be rendered: a variable is missing, say.
+            RenderError: It cannot be rendered, for example because a variable is missing.
         """
         source = self._sources.get(template.key) or self._read(template)
         if missing := source.unreachable & arguments.keys():
             raise RenderError(
-                f"{template.key} asks for an argument {min(missing)!r}: only the gateway can give it"
+                f"{template.key} uses an argument {min(missing)!r}: only the gateway can provide it"
             )
         if source.writes_json and _has_exponent(list(arguments.values())):
-            raise RenderError(f"{template.key} escapes a number above 1e16, which only the gateway can spell")
+            raise RenderError(f"{template.key} escapes a number above 1e16, which only the gateway can write")
         # the assignments are on the first line of the template, so that its lines keep their numbers
         given = "".join(
             f"{{% set {name} = {expression(value)} %}}"
@@ -124,11 +124,11 @@ class Engine:
                 self._environment = self._new()
             raise RenderError(self._reason(template.key, error)) from error
         except UnicodeEncodeError as error:
-            raise RenderError("the input has half of a character") from error
+            raise RenderError("the input has an unpaired surrogate") from error
 
     def _reason(self, key: str, error: Exception) -> str:
         if self._is_missing:
-            return f"{key} includes a template that is not there"
+            return f"{key} includes a missing template"
         kind = str(error).partition(" (in ")[0].partition(":")[0]  # what comes after it may quote the data
         line = getattr(error, "line", None)
         return f"{kind} in {key}" + ("" if line is None else f":{line}")
@@ -140,13 +140,13 @@ class Engine:
         except self._minijinja.TemplateError as error:
             raise RenderError(self._reason(template.key, error)) from error
         if _SELF.search(text):
-            asked.add("self")  # which the engine takes for the template's own blocks
+            asked.add("self")  # which the engine takes for blocks of the template
         writes_json = bool(_JSON_NAME.search(template.key) or _OWN_JSON.search(text))
         self._sources[template.key] = _Source(text, _UNREACHABLE & asked, writes_json)
         return self._sources[template.key]
 
     def _is_name(self, name: str) -> bool:
-        """Whether a template can ask for an argument by this name; the engine itself says."""
+        """Whether a template can use an argument with this name, according to the engine."""
         if name not in self._names:
             # the name comes from the data: nothing but a name may become part of a template
             if not name.isidentifier():
@@ -160,13 +160,13 @@ class Engine:
 
 
 class _Source(NamedTuple):
-    """A template that was made ready."""
+    """A prepared template."""
 
     text: str
     unreachable: frozenset[str]
-    """Arguments that it asks for and that cannot be given to it."""
+    """Arguments that it uses and that cannot be passed to it."""
     writes_json: bool
-    """Whether it may write JSON by other means than the filter that was changed."""
+    """Whether it may write JSON without the changed filter."""
 
 
 def _with_sign(found: re.Match[str]) -> str:

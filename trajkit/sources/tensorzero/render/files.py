@@ -13,10 +13,10 @@ from trajkit.sources.tensorzero.render.config import DATA, PATH, ROLES, Configur
 
 
 def from_file(path: Path) -> Configuration:
-    """The configuration of a `tensorzero.toml`, or of all that a pattern such as `config/**/*.toml` fits.
+    """Read the configuration in a `tensorzero.toml`, or in all matches of a pattern like `config/**/*.toml`.
 
     Raises:
-        ConfigError: There is no such file, it is not TOML, or two files say the same thing.
+        ConfigError: There is no such file, it is not TOML, or two files declare the same key.
     """
     paths = [path] if path.is_file() else sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207 -- a pattern may be absolute
     if not paths:
@@ -45,11 +45,11 @@ def _merge(goal: dict[str, Any], document: Mapping[str, Any], *, where: str) -> 
 
 
 def _resolved(document: dict[str, Any], home: Path) -> dict[str, Any]:
-    """A configuration with the files that its functions name inside, as in a snapshot.
+    """Return a configuration with the contents of the files that its functions name, as in a snapshot.
 
     Args:
         document: The file, parsed.
-        home: Its folder, which names in it are relative to.
+        home: Its folder; names in it are relative to that.
     """
     done = {**document, "functions": _with_files(table_in(document, "functions"), home)}
     if "tools" in document:
@@ -96,7 +96,7 @@ def _file(path: Path) -> dict[str, str]:
     try:
         found[DATA] = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        pass  # an error when this template is asked for
+        pass  # an error when this template is used
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     return found
@@ -121,7 +121,7 @@ def _files(table: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def _included(folder: Path | None, key: str) -> str | None:
-    """A file below the folder that templates may include; names that lead out of it are none."""
+    """Return the text of an included template; None for names that lead out of the folder."""
     steps = key.split("/")
     if folder is None or any(step.startswith(".") or "\\" in step or "\0" in step for step in steps):
         return None

@@ -1,4 +1,4 @@
-"""Write JSON values as template expressions, so that they print and compare as in the gateway.
+"""Write JSON values as template expressions that print and compare as in the gateway.
 
 Values passed from Python print as Python does (`{'b': True}`), in the order of their keys and with Python's
 methods; the gateway's print as JSON does, sorted by key. An expression makes the engine's own values.
@@ -18,7 +18,7 @@ _LEAST, _MOST = -(2**63), 2**64 - 1
 
 
 def expression(value: Any) -> str:
-    """An expression for a value that `read_json` gave.
+    """Return an expression for a value from `read_json`.
 
     Raises:
         DataError: A number is infinite.
@@ -54,7 +54,7 @@ def _float(number: float) -> str:
 
 
 def read_json(text: str) -> Any:
-    """A JSON text as the gateway reads it: `-0` is a float there.
+    """Parse a JSON text as the gateway does: `-0` is a float there.
 
     Raises:
         DataError: It is not JSON, or nested too deeply.

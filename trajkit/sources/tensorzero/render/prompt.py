@@ -28,10 +28,10 @@ class Prompt(NamedTuple):
 
 
 class Renderer:
-    """Makes prompts of one function under one variant.
+    """Renders the prompts of one function under one variant.
 
     Args:
-        engine: That of the configuration in which the variant is declared.
+        engine: The engine of the configuration that declares the variant.
         variant: Its templates.
     """
 
@@ -40,13 +40,13 @@ class Renderer:
         self._variant = variant
 
     def prompt(self, stored: str | None) -> Prompt:
-        """The prompt for an input.
+        """Return the prompt for an input.
 
         Args:
-            stored: The input as the database has it, JSON; None when it is gone.
+            stored: The input in the database, as JSON; None when it is gone.
 
         Raises:
-            DataError: The templates do not fit the input; the message says why without a word of it, so that
+            DataError: The templates do not fit the input; the message has the reason without data, so that
                 equal ones count together.
         """
         given = _read(stored)
@@ -58,7 +58,7 @@ class Renderer:
             text = _SPELLING.encode(messages)
             f"{system}{text}".encode()
         except UnicodeEncodeError as error:
-            raise RenderError("the input has half of a character") from error
+            raise RenderError("the input has an unpaired surrogate") from error
         except ValueError as error:
             raise RenderError("the input has a number that is too large") from error
         return Prompt(system, text)
@@ -73,7 +73,7 @@ class Renderer:
             if isinstance(given, dict):
                 raise RenderError("the input has arguments for the system template, which takes text")
             return self._engine.render(template, {"system_text": given})
-        # a text is a value without names: the template sees none of it
+        # a text has no named values for the template
         return self._engine.render(template, given if isinstance(given, dict) else {})
 
     def _message(self, message: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Renderer:
             raise RenderError("the input has a message that is not an object")
         role = message.get("role")
         if role not in ("user", "assistant"):
-            raise RenderError("the input has a message of neither user nor assistant")
+            raise RenderError("the input has a message that is neither user nor assistant")
         return {"role": role, "content": [self._block(role, block) for block in _blocks(role, message)]}
 
     def _block(self, role: str, block: Any) -> Any:
@@ -126,7 +126,7 @@ def _list(found: Any) -> list[Any]:
 
 
 def _blocks(role: str, message: Mapping[str, Any]) -> Iterator[Any]:
-    """The blocks of a message, in today's spelling of text and templates."""
+    """Yield the blocks of a message, in the current spelling of text and templates."""
     content = message.get("content")
     for block in content if isinstance(content, list) else [content]:
         if isinstance(block, str):

@@ -22,7 +22,7 @@ class TemplateSource:
 
     Args:
         snapshots: Those that the database holds (`tables.SNAPSHOTS`), the one used last at the end.
-        file: A `tensorzero.toml` that stands in the place of all of them; None for none.
+        file: A `tensorzero.toml` that replaces all of them; None for none.
 
     Raises:
         ConfigError: The file cannot be used.
@@ -38,12 +38,12 @@ class TemplateSource:
         """Raise unless each function has the variant in a configuration, and templates that can be read.
 
         Raises:
-            QueryError: One has not.
+            QueryError: A function does not have the variant.
             ConfigError: The variant has no templates of its own, or one of them is missing.
         """
         if self._file is None and not self._rows:
             raise QueryError(
-                "the database holds no configuration, so that its templates are unknown",
+                "the database holds no configuration, so its templates are unknown",
                 hint="--config names the gateway's tensorzero.toml",
             )
         for function in functions:
@@ -59,7 +59,7 @@ class TemplateSource:
     def renderer(self, snapshot_hash: str | None, function: str, variant: str) -> Renderer | None:
         """The renderer of a function's prompts; None when no configuration declares that variant.
 
-        The configuration is that of the row, or the newest one that has the variant where that has not.
+        The configuration is that of the row, or, if it lacks the variant, the newest one with it.
 
         Raises:
             ConfigError: The variant has no templates of its own, or one of them is missing.
@@ -120,7 +120,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, _Packed]]:
 
 
 def _opened(snapshot_hash: str, row: _Packed) -> _Opened | None:
-    """A snapshot; None when it cannot be read, which is not worth failing an export for."""
+    """Return a snapshot; None when it cannot be read, which does not fail an export."""
     text = zlib.decompress(row.config).decode()
     try:
         return _Opened(from_snapshot(f"configuration {snapshot_hash[:12]}", text, row.templates))

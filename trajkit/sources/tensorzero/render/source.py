@@ -22,7 +22,7 @@ _TO_JSON = re.compile(r"\|\s*tojson\b(\s*\()?")
 _KEYWORD = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)")
 _NUMBER = re.compile(r"-?\d+")
 SPELLED = "trajkit_spelled"
-"""A filter that follows every `tojson`: it spells numbers as the gateway does."""
+"""A filter after every `tojson`, which formats numbers as the gateway does."""
 
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
@@ -32,11 +32,11 @@ class _Part(NamedTuple):
 
     text: str
     colon: int | None
-    """Where its first colon outside brackets is."""
+    """Position of its first colon outside brackets."""
 
 
 def ready(source: str) -> str:
-    """A template with the keys of the maps that it writes out in order, and `SPELLED` after every `tojson`.
+    """Rewrite a template: sort the keys of its map literals, and add `SPELLED` after every `tojson`.
 
     Raises:
         DataError: A map has several keys and not all of them are written out.
@@ -46,7 +46,7 @@ def ready(source: str) -> str:
     while match := _OPENING.search(source, at):
         done.append(source[at : match.start()])
         at = _skip(source, match)
-        if at > match.start():  # a comment, or text that is taken as it is
+        if at > match.start():  # a comment, or verbatim text
             done.append(source[match.start() : at])
             continue
         inside = _Reader(source, match.end(), _CLOSING[match.group()])
@@ -68,7 +68,7 @@ def _skip(source: str, opening: re.Match[str]) -> int:
 
 
 class _Reader:
-    """Reads an expression, up to what closes it."""
+    """Reads an expression, up to its closing characters."""
 
     def __init__(self, source: str, at: int, closing: re.Pattern[str]) -> None:
         self._source = source
@@ -76,7 +76,7 @@ class _Reader:
         self.at = at
 
     def read(self) -> str:
-        """Up to the end of the tag, the maps in order; what closes it stays to be copied."""
+        """Copy up to the end of the tag, with sorted maps; the closing characters are copied later."""
         done: list[str] = []
         while self.at < len(self._source) and not self._closing.match(self._source, self.at):
             done.append(self._piece())
@@ -104,7 +104,7 @@ class _Reader:
         return character
 
     def _call(self) -> re.Match[str] | None:
-        """`dict(`, when that is a name here and not the end of another."""
+        """Match `dict(`, if it is a whole name here."""
         before = self._source[self.at - 1 : self.at]
         return (
             None if before == "." or before.isalnum() or before == "_" else _DICT.match(self._source, self.at)

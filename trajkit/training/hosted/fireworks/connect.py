@@ -74,7 +74,7 @@ class Job(Wire):
     state: str = "JOB_STATE_UNSPECIFIED"
     """State of the job."""
     status: Status | None = None
-    """Error of the job, where there is one."""
+    """Error of the job, if there is one."""
     output_model: str | None = None
     """Name of the tuned model."""
     training_config: Training | None = None
@@ -184,7 +184,7 @@ class Account(Wire):
     name: str
     """Its name, with `accounts/` before it."""
     suspend_state: str | None = None
-    """Reason of a suspension; `UNSUSPENDED` or None where there is none."""
+    """Reason of a suspension; `UNSUSPENDED` or None if there is none."""
 
 
 class Base(Wire):
@@ -195,7 +195,7 @@ class Base(Wire):
     context_length: int | None = None
     """Context length in tokens."""
     training_context_length: int | None = None
-    """Most tokens of a training row."""
+    """Maximum tokens per training row."""
     supports_tools: bool | None = None
     """Whether it supports tools."""
 
@@ -237,13 +237,13 @@ class Fireworks(Service):
         """Return the known facts about a model without a request."""
         return known_facts(
             model,
-            "Fireworks gives the price once the job exists: `trajkit jobs cancel` ends one that is too dear",
+            "Fireworks gives the price once the job exists: `trajkit jobs cancel` ends it if it is too high",
             "a tuned model answers from its own deployment, which is paid for by uptime",
             "rows of more than 8,192 tokens may be cut off unless max_context_length is larger",
         )
 
     def preflight(self, model: str) -> ModelFacts:
-        """Ask Fireworks about a model before anything is sent; this also checks the key."""
+        """Check a model at Fireworks before anything is sent; this also checks the key."""
         account = self._rest.read(Account, self._rest.get(f"/v1/{self._whose()}"))
         if account.suspend_state not in (None, "", "UNSUSPENDED"):
             raise ServiceError(
@@ -334,7 +334,7 @@ class Fireworks(Service):
         self._rest.delete(f"/v1/{file_id}")
 
     def _whose(self) -> str:
-        """Return the account's name; asked for once where the user did not give it."""
+        """Return the account's name, requested once if the user did not give it."""
         if self._account is None:
             found = self._rest.read_all(Account, self._rest.get("/v1/accounts"), "accounts")
             if len(found) != 1:

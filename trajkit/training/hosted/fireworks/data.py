@@ -43,7 +43,7 @@ class Dataset(Wire):
     state: str | None = None
     """`UPLOADING` or `READY`."""
     status: Status | None = None
-    """Error of the dataset, where there is one."""
+    """Error of the dataset if there is one."""
 
 
 def upload(rest: Rest, account: str, path: Path, *, on_sent: Sent) -> str:

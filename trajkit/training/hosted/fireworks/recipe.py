@@ -23,7 +23,7 @@ class FireworksRecipe(Model):
     lora_rank: Annotated[int, Field(ge=0)] | None = None
     """Rank of the adapter; None for the service's own."""
     max_context_length: Positive | None = None
-    """Most tokens of a row; None for the service's own."""
+    """Maximum tokens per row; None for the service's own."""
     batch_size_samples: Positive | None = None
     """Rows in a batch; None for the service's own."""
     learning_rate_warmup_steps: Annotated[int, Field(ge=0)] | None = None

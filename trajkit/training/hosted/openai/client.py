@@ -182,7 +182,7 @@ def upload(client: OpenAI, path: Path, *, parts_from: int, on_sent: Sent) -> Any
         on_sent: Called with the bytes sent and the total.
 
     Returns:
-        The client's file object, once the service has processed the file; None where the service completed
+        The client's file object, once the service has processed the file; None if the service completed
         an upload without one.
     """
     sent = _sent(client, path, parts_from=parts_from, on_sent=on_sent)

@@ -83,7 +83,7 @@ def event_of(event: Mapping[str, Any]) -> Event:
 
 
 def _step(data: Any, message: str) -> Step | None:
-    """Return the losses of an event; None where it has none."""
+    """Return the losses of an event; None if it has none."""
     if not isinstance(data, Mapping):
         return None
     number = _count(data.get("step"))
@@ -100,7 +100,7 @@ def _step(data: Any, message: str) -> Step | None:
 
 
 def checkpoint_of(checkpoint: Mapping[str, Any]) -> Checkpoint | None:
-    """Convert a checkpoint; None where it has no name."""
+    """Convert a checkpoint; None if it has no name."""
     name = _text(checkpoint.get("fine_tuned_model_checkpoint"))
     if name is None:
         return None
@@ -190,7 +190,7 @@ class OpenAIService(Service):
 
     @property
     def usual_model(self) -> str | None:
-        """Model that is tuned by default; None where the user must name one."""
+        """Model that is tuned by default; None if the user must name one."""
         return self.profile.default_model
 
     @property
@@ -222,7 +222,7 @@ class OpenAIService(Service):
         return facts.model_copy(update=dict.fromkeys(theirs))
 
     def preflight(self, model: str) -> ModelFacts:
-        """Ask for the model and for earlier jobs; this shows whether the organisation may create jobs."""
+        """Request the model and earlier jobs; this shows whether the organisation may create jobs."""
         facts = self.known(model)
         found = self._model(model)
         update: dict[str, Any] = {}
@@ -252,7 +252,7 @@ class OpenAIService(Service):
         return facts
 
     def _model(self, model: str) -> Mapping[str, Any] | None:
-        """Return the service's facts about a model; None where a service beside OpenAI does not list it."""
+        """Return the service's facts about a model; None if a service beside OpenAI does not list it."""
         openai = need("openai", extra="openai")
         with self._client.talk(f"asking for {model}") as client:
             try:
@@ -267,7 +267,7 @@ class OpenAIService(Service):
                 ) from None
 
     def upload(self, path: Path, *, on_sent: Sent = lambda n_done, n_total: None) -> str:
-        """Upload a file, in parts where it is large."""
+        """Upload a file, in parts if it is large."""
         with self._client.talk(f"uploading {path.name}", timeout_s=_LONG_S) as client:
             sent = upload(client, path, parts_from=self.profile.parts_from, on_sent=on_sent)
         return str(self._client.read(sent, "uploading")["id"])

@@ -98,7 +98,7 @@ class Job(Said):
     progress: Progress | None = None
     """Estimated time to the end."""
     events: list[Told] | None = None
-    """Events; None where the answer has none."""
+    """Events; None if the answer has none."""
 
 
 def state_of(job: Job, body: dict[str, Any], told: Iterable[Told] = ()) -> State:
@@ -239,7 +239,7 @@ class Limits(Said):
     """Together's facts about a tunable model."""
 
     max_seq_length_sft: int | None = None
-    """Most tokens of a row."""
+    """Maximum tokens per row."""
     supports_tools: bool | None = None
     """Whether it supports tools."""
 
@@ -285,7 +285,7 @@ class Together(Service):
         )
 
     def preflight(self, model: str) -> ModelFacts:
-        """Ask Together about a model before anything is sent; this also checks the key."""
+        """Check a model at Together before anything is sent; this also checks the key."""
         try:
             body = self._rest.get(f"{JOBS}/models/limits", model_name=model)
         except Refused as error:
@@ -324,7 +324,7 @@ class Together(Service):
         return self.status(newest.id)
 
     def create(self, order: Order) -> State:
-        """Create the job, once, unless Together says that the account cannot pay for it."""
+        """Create the job, once, unless Together reports that the account cannot pay for it."""
         recipe = TogetherRecipe.model_validate(order.recipe)
         asked = recipe.request(order.method, has_validation=order.validation_file is not None)
         asked |= {"model": order.base, "training_file": order.training_file, "suffix": _suffix(order, recipe)}
@@ -388,12 +388,12 @@ class Together(Service):
         return state_of(job, body, told)
 
     def _payable(self, asked: JsonObject) -> JsonObject:
-        """Ask for Together's estimate: a job that the account cannot pay for would be ended half-way."""
+        """Request Together's estimate: Together would stop a job halfway that the account cannot pay for."""
         names = ("model", "n_epochs", "n_evals", "training_file", "validation_file", "training_type")
         question = {name: asked[name] for name in (*names, "training_method") if name in asked}
         try:
             body = self._rest.post(f"{JOBS}/estimate-price", question)
-        except Refused:  # some addresses cannot estimate; the price is then known afterwards
+        except Refused:  # some addresses cannot estimate; then the price is known only later
             return {}
         price, limit = body.get("estimated_total_price"), body.get("user_limit")
         if body.get("allowed_to_proceed") is False:

@@ -35,7 +35,7 @@ class File(Said):
     id: str
     """Its id."""
     processing_status: str | None = None
-    """Status of the check; None where there is none."""
+    """Status of the check; None if there is none."""
     validation_report: Report | None = None
     """Result of the check."""
 

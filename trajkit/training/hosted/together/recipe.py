@@ -29,7 +29,7 @@ class TogetherRecipe(Model):
     gradient_accumulation_steps: Positive | None = None
     """Batches per step; None for the model's own."""
     n_evals: Positive | None = None
-    """Number of validations; None for one per epoch where there are validation rows."""
+    """Number of validations; None for one per epoch if there are validation rows."""
     n_checkpoints: Positive = 1
     """Number of checkpoints to keep."""
     lora: bool = True
@@ -57,7 +57,7 @@ class TogetherRecipe(Model):
     packing: bool = True
     """Pack several rows into a line. Without it, every row costs as much as the longest."""
     max_seq_length: Positive | None = None
-    """Most tokens of a row; None for the model's own."""
+    """Maximum tokens per row; None for the model's own."""
     random_seed: int | None = None
     """Seed of initial weights and order; None for the service's own."""
     early_stopping_enabled: bool = False

@@ -1,3 +1,3 @@
-"""What a training leaves: answer, model card, loss page."""
+"""The results of a training: answers, model card, loss page."""
 
 __all__ = ["answer", "finish", "page"]

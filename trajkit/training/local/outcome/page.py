@@ -1,4 +1,4 @@
-"""Write what a training told as a self-contained page: curves, and a table of the measurements."""
+"""Write the reports of a training as a self-contained page: curves, and a table of the measurements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_loss_page(runs: Runs, job: TuneJob) -> Path | None:
 
     Args:
         runs: Folder of the jobs.
-        job: The job, with its result where it has one.
+        job: The job, with its result if it has one.
     """
     told = [event for event in runs.events(job.job_id) if event["kind"] == "step"]
     found = {(step["n_done"], step.get("eval_loss") is None): step for step in told}
@@ -89,7 +89,7 @@ class _Chart(NamedTuple):
     title: str
     field: str
     meaning: str
-    """What a reader learns from it."""
+    """Its meaning, for the reader."""
 
 
 _CHARTS = (
@@ -98,14 +98,14 @@ _CHARTS = (
     _Chart(
         "KL divergence",
         "kl",
-        "How far a token's probabilities have moved from the first model, in nats. It should rise slowly;"
-        " where it runs away while the return falls, the learning rate is too high.",
+        "How far a token's probabilities have moved from the initial model, in nats. It should rise slowly;"
+        " if it grows fast while the return falls, the learning rate is too high.",
     ),
     _Chart(
         "Entropy",
         "entropy",
-        "How uncertain the model is about a token, in nats. Near 0 it always plays the same, and learns no"
-        " more.",
+        "How uncertain the model is about a token, in nats. Near 0, it always plays the same and stops"
+        " learning.",
     ),
     _Chart(
         "Clip share",
@@ -113,7 +113,7 @@ _CHARTS = (
         "Share of tokens whose probability has moved beyond the clip range within an iteration.",
     ),
     _Chart("Invalid answers", "invalid", "Share of steps whose answer named no action."),
-    _Chart("Speed", "steps_per_s", "Steps of episodes in a second, playing and learning together."),
+    _Chart("Speed", "steps_per_s", "Steps of episodes per second of playing and learning."),
 )
 
 
@@ -121,8 +121,8 @@ def write_rl_page(runs: Runs, job: TuneJob) -> Path | None:
     """Write the page into the job's folder; None while nothing has happened.
 
     Args:
-        runs: Where jobs are kept.
-        job: Which, with its result where it has one.
+        runs: Folder of the jobs.
+        job: The job, with its result if it has one.
     """
     events = runs.events(job.job_id)
     played = _by_iteration(events, "iteration")
@@ -135,7 +135,7 @@ def write_rl_page(runs: Runs, job: TuneJob) -> Path | None:
 
 
 def _by_iteration(events: Sequence[dict[str, Any]], kind: str) -> dict[int, dict[str, Any]]:
-    """What was told of each iteration; of one that was played again after a resume, the last time."""
+    """Return the events of each iteration; of one that was played again after a resume, the latest."""
     found = {event["iteration"]: event for event in events if event["kind"] == kind}
     return {number: found[number] for number in sorted(found)}
 

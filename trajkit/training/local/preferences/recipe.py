@@ -134,7 +134,7 @@ class KtoRecipe(PreferenceRecipe):
 
     @property
     def least_batch(self) -> int:
-        """Fewest rows of a batch: `kto` compares each row with another."""
+        """Minimum rows per batch: `kto` compares each row with another."""
         return 2 if self.loss_type == "kto" else 1
 
 

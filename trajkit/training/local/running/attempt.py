@@ -1,4 +1,4 @@
-"""Run a trainer from its last checkpoint, and say what to change when memory or disk space runs out."""
+"""Run a trainer from its last checkpoint, and suggest changes when memory or disk space runs out."""
 
 from __future__ import annotations
 

@@ -113,5 +113,5 @@ def refreshed(runs: Runs, job_id: str) -> TuneJob:
     log = runs.path(job_id) / LOG
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.is_file() else []
     last = lines[-1][-200:] if lines else "its log is empty"
-    error = f"its process is gone ({last}); resume it to go on"
+    error = f"its process is gone ({last}); resume it to continue"
     return runs.save(job.model_copy(update={"status": JobStatus.FAILED, "error": error}))

@@ -42,12 +42,12 @@ def check_replicas(recipe: LocalRecipe, method: str = "sft") -> None:
         return
     if n > 1 and recipe.auto_batch:
         raise RequestError(
-            f"auto_batch is for one process, and {n} would train",
+            f"auto_batch works with one process, not {n}",
             hint="choose a smaller --per-device-train-batch-size, or --set num_processes=1",
         )
     if n == 1 and recipe.fsdp:
         raise RequestError(
-            "fsdp shares a model out to several processes, and one would train",
+            "fsdp shards a model across processes, and there is only one",
             hint="leave it out, or --set num_processes=2",
         )
 

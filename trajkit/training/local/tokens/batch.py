@@ -78,15 +78,15 @@ def collate(bins: Sequence[Bin], *, padding: int, shares: bool = False, width: i
     - `parents`: the place of the token before, which predicts this one.
     - `ends`, with `shares` only: tokens from this place on do not attend to the token.
 
-    With `shares`, rows that begin alike have that beginning in common. A line is then a tree of tokens, and
+    With `shares`, rows share common beginnings. A line is then a tree of tokens, and
     each row is a path from a root. A token attends to the tokens of its path alone, so it has the state that
     it would have in a row of its own, and the loss is the sum over the rows.
 
     Args:
-        bins: Rows of each line. A row shares with the row before it: those that begin alike are neighbours.
+        bins: Rows of each line. A row shares with the previous row, so rows that begin alike are neighbours.
         padding: The token after the end of a line.
-        shares: Compute once what rows have in common.
-        width: Fewest tokens of a line.
+        shares: Compute common beginnings of rows once.
+        width: Minimum tokens per line.
     """
     torch = need("torch", extra="local")
     lines = [_line(item, shares=shares) for item in bins]
@@ -190,7 +190,7 @@ def pack(lengths: Sequence[int] | NDArray[np.int64], capacity: int) -> list[list
 
     Args:
         lengths: Tokens of each row.
-        capacity: Most tokens of a bin.
+        capacity: Maximum tokens per bin.
 
     Returns:
         Rows of each bin in order; bins are ordered by their first row.
@@ -223,14 +223,14 @@ def pack(lengths: Sequence[int] | NDArray[np.int64], capacity: int) -> list[list
 
 
 def pack_rows(rows: TokenRows, capacity: int, *, shares: bool) -> list[list[int]]:
-    """Pack rows into lines; with `shares`, a beginning that rows have in common takes room once.
+    """Pack rows into lines; with `shares`, a common beginning of rows takes room once.
 
     Then rows that begin alike go into one line, one after another, if that takes fewer lines than `pack`,
     which fills lines better but parts such rows.
 
     Args:
         rows: Rows, none longer than `capacity`.
-        capacity: Most tokens of a line.
+        capacity: Maximum tokens per line.
         shares: Whether rows can share (`trajkit.training.local.base_model.can_share`).
 
     Returns:

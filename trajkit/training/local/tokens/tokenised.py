@@ -27,15 +27,15 @@ class Limit(NamedTuple):
     """The limits of a row."""
 
     n_tokens: int
-    """Most tokens of a row."""
+    """Maximum tokens per row."""
     of: str
-    """The model whose context is the limit; empty where --max-length is."""
+    """The model whose context is the limit; empty if --max-length is."""
     n_vocabulary: int | None = None
     """Size of the model's vocabulary; None for no limit."""
 
     @classmethod
     def of_model(cls, max_length: int, sizes: Sizes, base: str) -> Limit:
-        """Return the requested limit, or the model's context length where that is less."""
+        """Return the requested limit, or the model's context length if that is less."""
         if sizes.n_positions is not None and sizes.n_positions < max_length:
             return cls(sizes.n_positions, base, sizes.n_vocabulary)
         return cls(max_length, "", sizes.n_vocabulary)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT_S = 10
 _STREAM_TIMEOUT_S = 600
-"""Longest silence in the middle of an answer."""
+"""Longest pause within an answer."""
 
 _BLOCK_BYTES = 16_000_000
 """Approximate size of a batch of rows: one large batch costs less than many small ones."""
@@ -38,8 +38,8 @@ class Connection:
         patience_s: Longest time of a query in seconds, where `access` sets none and the user may.
 
     Raises:
-        ServiceError: It cannot be reached, refuses the user, or does not let the user set what `access` asks.
-        RequestError: The file of certificates holds none.
+        ServiceError: It cannot be reached, or refuses the user or the limits of `access`.
+        RequestError: The certificate file has no certificate.
         MissingExtra: clickhouse-connect is not installed.
     """
 
@@ -73,7 +73,7 @@ class Connection:
             if value is not None:
                 self._ask_for(name, str(value), option=option)
         if memory is not None:
-            # sums and sorts go to the server's disk before they meet the limit
+            # sums and sorts go to the server's disk before they reach the limit
             self.prefer("max_bytes_before_external_group_by", str(memory // 2))
             self.prefer("max_bytes_before_external_sort", str(memory // 2))
         if self.address.is_local:
@@ -81,10 +81,10 @@ class Connection:
             self.prefer("output_format_arrow_compression_method", "none")
         for name, text in self.address.settings:
             self._ask_for(name, text, option=f"{name} in the URL")
-        # texts come as strings where the user may ask for it, else as bytes, which `_cast` reads
+        # texts come as strings if the user may set this, else as bytes, which `_cast` reads
         self.prefer("output_format_arrow_string_as_string", "1")
         self.prefer("preferred_block_size_bytes", str(_BLOCK_BYTES))
-        # the last one: where it is set, ClickHouse lets nothing be set that could undo it
+        # the last one: once it is set, ClickHouse refuses settings that could undo it
         self.prefer("readonly", _ONLY_READING)
 
     def _ask_for(self, name: str, value: str, *, option: str) -> None:
@@ -92,8 +92,8 @@ class Connection:
         if setting is not None and setting.readonly and setting.value != value:
             raise ServiceError(
                 f"ClickHouse at {self.address.shown} does not let user {self.address.user!r} change its"
-                f" settings: {option} cannot be had ({name} stays {setting.value})",
-                hint="leave it out, or ask who runs the server to give this user the limit",
+                f" settings: {option} cannot be set ({name} stays {setting.value})",
+                hint="leave it out, or ask the server's administrator to allow it",
             )
         with service_errors(self.address):
             self._client.set_client_setting(name, value)
@@ -127,7 +127,7 @@ class Connection:
         return table in self._columns and (column is None or column in self._columns[table])
 
     def query(self, sql: str, values: Values | None = None) -> list[tuple[Any, ...]]:
-        """A small answer as rows."""
+        """Return a small answer as rows."""
         with service_errors(self.address):
             return [tuple(row) for row in self._client.query(sql, parameters=dict(values or {})).result_rows]
 
@@ -140,7 +140,7 @@ class Connection:
         chosen: pa.Table | None = None,
         heads: pa.Table | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """An answer of any size as Arrow batches; `heads` (`tables.HEADS`) travels as `chosen` does."""
+        """Yield an answer of any size as Arrow batches; `heads` (`tables.HEADS`) travels as `chosen` does."""
         with service_errors(self.address):
             answer: Any = self._client.raw_stream(
                 sql,
@@ -158,7 +158,7 @@ class Connection:
 
 
 class _Watched:
-    """An answer that is read along: an Arrow stream says when it is over, and pyarrow does not insist on it.
+    """Follows an answer as it is read: an Arrow stream marks its end, but pyarrow does not require the mark.
 
     A proxy between here and the server may end an answer early without an error.
     """
@@ -171,11 +171,11 @@ class _Watched:
 
     @property
     def is_whole(self) -> bool:
-        """Whether what was read last is the end."""
+        """Whether the last bytes read are the end mark."""
         return self._tail == _END_OF_ARROW
 
     def read(self, n_bytes: int = -1) -> bytes:
-        """As much as there is, up to this many bytes."""
+        """Read what is available, up to this many bytes."""
         read = self._answer.read(n_bytes)
         self._tail = (self._tail + read[-len(_END_OF_ARROW) :])[-len(_END_OF_ARROW) :]
         return read
@@ -206,7 +206,7 @@ def _connect(address: Address, access: Access) -> Client:
 
 
 def _external(travelling: Mapping[str, pa.Table | None]) -> Any:
-    """The tables that travel with a query; None when there are none."""
+    """Return the tables that are sent with a query; None when there are none."""
     given = {name: table for name, table in travelling.items() if table is not None}
     if not given:
         return None
@@ -235,13 +235,13 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _fitted(column: Any, goal: pa.DataType) -> pa.Array[Any]:
-    """A column of another type; bytes that come for texts are taken as they are, UTF-8 or not."""
+    """Cast a column; bytes that come for texts are taken as they are, UTF-8 or not."""
     if column.type == goal:
         return cast("pa.Array[Any]", column)
     if pa.types.is_binary(column.type) and pa.types.is_string(goal):
         return cast("pa.Array[Any]", column.view(goal))
     if isinstance(goal, pa.UuidType):
-        # a text of fixed length comes as such where the user may ask for it, else as a text
+        # a text of fixed length comes as such if the user may set this, else as a text
         is_fixed = pa.types.is_fixed_size_binary(column.type)
         storage = column if is_fixed else column.cast(pa.binary()).cast(goal.storage_type)
         return pa.ExtensionArray.from_storage(goal, storage)

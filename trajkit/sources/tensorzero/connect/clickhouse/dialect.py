@@ -39,10 +39,10 @@ _LATER_COLUMNS = {
     "comment_feedback": _NO_TAGS,
     "demonstration_feedback": _NO_TAGS,
 }
-"""By table the columns that came with a later migration, and what stands for each before it."""
+"""The columns of each table that a later migration added, and the value of each before it."""
 
 _REPLACED = ("config_snapshot", "evaluation_run", "evaluation_episode", "chat_datapoint", "json_datapoint")
-"""Tables whose rows are replaced by newer ones, and which keep more than they mean."""
+"""Tables whose rows are replaced by newer ones, and which may still contain the old ones."""
 
 
 class ClickHouse(Dialect):
@@ -70,7 +70,7 @@ class ClickHouse(Dialect):
     has_id_bytes = True
     # a call has one inference; an inner join would copy every text
     calls_join = "AS m LEFT SEMI JOIN ({}) AS i ON m.inference_id = i.of_inference"
-    # in half the time that `toJSONString` of a map takes
+    # in half the time of `toJSONString` of a map
     tags_object = (
         "concat('{', arrayStringConcat(mapValues(mapApply("
         "(k, v) -> (k, concat(toJSONString(k), ':', toJSONString(v))),"
@@ -104,7 +104,7 @@ class ClickHouse(Dialect):
         return self.connection.preferring("max_block_size", "16384")
 
     def table(self, name: str) -> str:
-        """A table for FROM; columns that it is too old to have are there, empty."""
+        """Return a table for FROM; columns that an old table lacks are added, empty."""
         table = self.stored[name].name
         missing = [
             f"{empty} AS {column}"
@@ -116,16 +116,16 @@ class ClickHouse(Dialect):
         return f"{table} FINAL" if name in _REPLACED else table
 
     def schema_level(self) -> int | None:
-        """The newest migration of the database, where it tells."""
+        """Return the newest migration of the database, if known."""
         if not self.connection.has("TensorZeroMigration"):
             return None
         rows = self.connection.query("SELECT max(migration_id) FROM TensorZeroMigration")
         return int(rows[0][0]) if rows else None
 
     def refusal(self, missing: Sequence[str]) -> ServiceError:
-        """The error for a database without these tables."""
+        """Return the error for a database without these tables."""
         level = self.schema_level()
-        found = "no schema of TensorZero" if level is None else f"schema level {level}"
+        found = "no TensorZero schema" if level is None else f"schema level {level}"
         return ServiceError(
             f"{self.connection.shown} is not a TensorZero database ({found}): missing {', '.join(missing)}",
             hint="the database is the last part of the URL, such as …:8123/tensorzero",
@@ -153,7 +153,7 @@ class ClickHouse(Dialect):
     # -- values ----------------------------------------------------------------------------------------------
 
     bit = Sql("bitShiftLeft(toUInt64({}), {})")
-    hash = Sql("lower(leftPad(hex({}), 64, '0'))")  # `hex` leaves out the zeros that it begins with
+    hash = Sql("lower(leftPad(hex({}), 64, '0'))")  # `hex` leaves out leading zeros
     matches = Sql("match(raw_request, '{}')")
     measured = {"float": "toFloat64(toString(value))", "boolean": "toFloat64(value)"}
     feedback_value = {
@@ -169,7 +169,7 @@ class ClickHouse(Dialect):
 
     # -- looking ---------------------------------------------------------------------------------------------
 
-    # ClickHouse's own quantiles are others
+    # ClickHouse's own quantiles differ
     quantiles = Sql(
         "arrayMap(share -> arrayElement(arraySort(groupArray(value)),"
         " toUInt64(greatest(1, ceil(share * count())))), {})"

@@ -16,7 +16,7 @@ from trajkit.sources.tensorzero.connect.dialect import columns
 from trajkit.sources.tensorzero.connect.wide import Wanted, system_sent
 
 _LIST, _USER = '"messages":[', ',{"role":"user"'
-"""Where the messages of an input begin, and where one of the user does that is not the first. Inside a JSON
+"""The beginnings of the messages of an input, and of a user message that is not the first. Inside a JSON
 text quotes are escaped."""
 _BACK = f"position(reverse(input), reverse('{_USER}'))"
 # from the beginning to the bracket, and then without the comma
@@ -51,9 +51,9 @@ _OF_MESSAGES = (
 
 
 class Heads:
-    """The rows of ClickHouse without the heads of their long texts, where those are known from another row.
+    """The rows of ClickHouse without the heads of their long texts, if those are known from another row.
 
-    The hashes are of 64 bits, equal for equal bytes, and say nothing outside one export.
+    The hashes have 64 bits, are equal for equal bytes, and have no meaning outside one export.
 
     Args:
         dialect: On a connection to the database.

@@ -36,8 +36,8 @@ _LOCK_TIMEOUT_MS = 10_000
 _BATCH_BYTES = 8_000_000
 _ALWAYS = {
     "client_encoding": "UTF8",
-    "extra_float_digits": "1",  # the shortest decimal that names a number
-    "jit": "off",  # it takes longer than these queries gain by it
+    "extra_float_digits": "1",  # the shortest decimal of a number
+    "jit": "off",  # it takes longer than it saves for these queries
     "lock_timeout": str(_LOCK_TIMEOUT_MS),
     "search_path": "pg_catalog",
 }
@@ -54,7 +54,7 @@ def bound_list(name: str) -> str:
 
 
 class Connection:
-    """Read-only connections, one for each stream that is open; every failure is a `ServiceError`.
+    """Read-only connections, one for each open stream; every failure is a `ServiceError`.
 
     Args:
         address: Where it is.
@@ -75,17 +75,17 @@ class Connection:
         self._idle: list[tuple[_One, float]] = []
         self._lock = threading.Lock()
         self._columns: dict[str, set[str]] | None = None
-        self.query("SELECT 1")  # so that a wrong password shows now
+        self.query("SELECT 1")  # to report a wrong password now
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close them."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection, _ in idle:
             connection.close()
 
     def has(self, table: str, column: str | None = None) -> bool:
-        """Whether the database has this table that we may read, and this column in it."""
+        """Whether the database has this table, readable for this user, and this column in it."""
         if self._columns is None:
             rows = self.query(
                 """
@@ -102,7 +102,7 @@ class Connection:
         return table in self._columns and (column is None or column in self._columns[table])
 
     def query(self, sql: str, values: Values | None = None) -> list[tuple[Any, ...]]:
-        """A small answer as rows."""
+        """Return a small answer as rows."""
         rows: list[tuple[Any, ...]] = []
         for batch in self._batches(sql, values or {}):
             rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
@@ -152,7 +152,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _taken(self) -> Iterator[_One]:
-        """A connection of one's own; one on which something failed, or was broken off, is not used again."""
+        """Lend a connection; after a failure or an interruption it is not used again."""
         connection = self._last_used() or _One(self.address.connection_string(**self._parameters()))
         try:
             yield connection
@@ -186,7 +186,7 @@ class Connection:
 
 
 class _One:
-    """One connection. It uses the driver itself: its DB-API imports every data frame library that is there.
+    """One connection. It uses the driver directly: its DB-API imports every installed data frame library.
 
     Args:
         parameters: Parameters for libpq.
@@ -204,13 +204,13 @@ class _One:
         self._statement: Any = None
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
         with contextlib.suppress(self._manager.Error):  # its error was already reported
             self._connection.close()
             self._database.close()
 
     def run(self, sql: str) -> None:
-        """Run what has no answer."""
+        """Run a statement without an answer."""
         with self._manager.AdbcStatement(self._connection) as statement:
             statement.set_sql_query(sql)
             statement.execute_update()

@@ -99,7 +99,7 @@ class Postgres(Dialect):
 
     @property
     def cost(self) -> str:
-        """What a call cost, where the database is young enough to know it."""
+        """The cost of a call, if the database is new enough to have it."""
         return "cost::float8" if self.has("model_inference", "cost") else "NULL"
 
     @property
@@ -131,7 +131,7 @@ class Postgres(Dialect):
         return f"{self.table(name)} AS m LEFT JOIN {self.payload(name)} AS d USING (id)"
 
     def schema_level(self) -> int | None:
-        """The newest migration, where this user may read the table that records it."""
+        """Return the newest migration, if this user may read the table that records it."""
         found = self.connection.query(
             """
             SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -146,7 +146,7 @@ class Postgres(Dialect):
         return max((int(rows[0][0]) for rows in levels if rows[0][0] is not None), default=None)
 
     def refusal(self, missing: Sequence[str]) -> ServiceError:
-        """The error for a database without these tables."""
+        """Return the error for a database without these tables."""
         return ServiceError(
             f"{self.connection.shown} is not a TensorZero database that this user may read:"
             f" missing {', '.join(f'tensorzero.{table}' for table in missing)}",
@@ -162,7 +162,7 @@ class Postgres(Dialect):
     bucket = Sql(f"({slot} * {{1}} / {N_SLOTS})")
 
     def before(self, ms: int, column: str = "id") -> str:
-        """That an id is from before a time, in milliseconds."""
+        """Return the condition that an id is from before a time, in milliseconds."""
         digits = f"{max(0, min(ms, 2**48 - 1)):012x}"  # of the least UUIDv7 of that time
         return f"{column} < '{digits[:8]}-{digits[8:]}-0000-0000-000000000000'::uuid"
 
@@ -213,6 +213,6 @@ class Postgres(Dialect):
 
     # -- looking ---------------------------------------------------------------------------------------------
 
-    bytewise = Sql('{} COLLATE "C"')  # as ClickHouse sorts, whatever the database's language
+    bytewise = Sql('{} COLLATE "C"')  # as ClickHouse sorts, in any locale of the database
     quantiles = Sql("percentile_disc(ARRAY{}) WITHIN GROUP (ORDER BY value)")
     single = Sql("CAST({} AS real)")

@@ -1,1 +1,1 @@
-"""Put together the text of a step: what was sent, what came back, what continues."""
+"""Assemble the text of a step: its prompt, its answer, and the prompt that it continues."""

@@ -26,9 +26,9 @@ _FOUND: dict[str, pa.DataType] = {
     "is_apart": pa.bool_(),
 }
 FOUND = pa.schema(_FOUND)
-"""What is found of each turn. `chain`: it and the turns that go on from it, one after another, share a
-number; `text`: its new messages as a JSON list as they were sent, all of them where a chain begins that goes
-on, null where one begins that does not; `is_apart`: its bytes do not go on from those of the turn before."""
+"""The result for each turn. `chain`: the number of a turn and the turns that continue it, one after another;
+`text`: its new messages as a JSON list as they were sent, all of them at the start of a chain that continues,
+null at the start of one that does not; `is_apart`: its bytes do not continue those of the turn before."""
 
 
 def continuations(calls: Group, turns: pa.Table) -> pa.Table:
@@ -44,7 +44,7 @@ def continuations(calls: Group, turns: pa.Table) -> pa.Table:
         One row for each turn (`FOUND`).
 
     Raises:
-        WithoutHead: A prompt without its head does not go on from the one before, or the other way round.
+        WithoutHead: A prompt without its head does not continue the one before, or the other way round.
     """
     made, n_chains, start = [], 0, 0
     runs = pc.run_end_encode(turns.column("bucket").combine_chunks())
@@ -89,12 +89,12 @@ class _Bodies(NamedTuple):
     systems: list[int | None]
     """A number for each distinct system message; None for none."""
     heads: _Heads | None
-    """None where every text is whole."""
+    """None if every text is whole."""
 
     @classmethod
     def read(cls, calls: Group, number: int) -> _Bodies:
         texts = calls.texts(number, "input_messages")
-        # only the first buffer, which says where nulls are, may be missing
+        # only the first buffer, which marks nulls, may be missing
         offsets, data = cast("list[Any]", texts.buffers()[1:])
         ends = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
         systems: Any = calls.texts(number, "system").dictionary_encode()
@@ -113,14 +113,14 @@ class _Bodies(NamedTuple):
     def new_since(self, before: int | None, row: int) -> int | None:
         """Where the new text of a row begins: at a comma or, when all of it is new, at a bracket.
 
-        None when it does not go on from the row before.
+        None when it does not continue the row before.
         """
         heads = self.heads
         if heads is not None:
             is_short = heads.is_headless[row]
             has_same_system = before is not None and self.systems[before] == self.systems[row]
             if is_short or (before is not None and heads.is_headless[before]):
-                # not where both texts are here: repairing text that is not UTF-8 has changed its length
+                # not if both texts are here: repairing invalid UTF-8 has changed the length
                 if before is not None and has_same_system and heads.goes_on(before, row):
                     return self.offsets[row] + (0 if is_short else heads.head_bytes[row] or 0)
                 raise WithoutHead

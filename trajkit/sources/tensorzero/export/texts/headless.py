@@ -1,4 +1,4 @@
-"""Verify rows that came without the heads of their long texts; where that fails, fetch the whole texts.
+"""Verify rows that came without the heads of their long texts; if that fails, fetch the whole texts.
 
 `heads.py` explains what a head is and why it is left out.
 """
@@ -36,10 +36,10 @@ class Reading(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """A text whose whole may have to be fetched."""
+    """A text that may have to be fetched whole."""
 
     key: str
-    """Column of the id that finds it."""
+    """Column of its id."""
     columns: tuple[str, ...]
     """Columns that are fetched with it."""
     flag: str
@@ -58,7 +58,7 @@ class Headless:
         inferences: The inferences (`tables.SHORT_INFERENCES`), observed.
         calls: Their model calls (`tables.HEADLESS_CALLS`), described.
         folder: For files.
-        reading: Looks at what is brought.
+        reading: Inspects the fetched texts.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Headless:
         self._reading = reading
 
     def prove(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Fetch whole texts where a head is not proven, and for all episodes with an unreadable text.
+        """Fetch whole texts if a head is not verified, and for all episodes with an unreadable text.
 
         Args:
             connection: Where `chosen_step` is.
@@ -86,7 +86,7 @@ class Headless:
             )
 
     def make_whole(self, numbers: Sequence[int]) -> bool:
-        """Fetch the whole texts of some buckets; returns whether any was shortened."""
+        """Fetch the whole texts of some buckets; return whether any was shortened."""
         missing = {}
         for number in numbers:
             calls = Group(self._calls, [number], "row").table(["inference_id", _PROMPT.flag])
@@ -167,6 +167,6 @@ def _replaced(
 def _refuse_gone(rows: pa.RecordBatch) -> None:
     if rows.num_rows:
         raise ServiceError(
-            f"inference {rows.column('inference_id')[0]} was there and is gone, or its model call is",
-            hint="the database was changed while it was read: run the export again",
+            f"inference {rows.column('inference_id')[0]}, or its model call, was removed during the export",
+            hint="run the export again",
         )

@@ -3,7 +3,7 @@
 The prompts of a conversation repeat all earlier messages, and the input repeats the prompt: most of a
 database of long conversations is repetition. A database that supports it (`Heads`) leaves out the part
 that the prompt of the step before should have, and sends its hash. The same holds for inputs, of which only
-the last message is read (`observed.py`). A few episodes are tried to see whether that pays; `headless.py`
+the last message is read (`observed.py`). A few episodes are tried to see whether it helps; `headless.py`
 does the work.
 """
 
@@ -48,7 +48,7 @@ _HEADS = """
 """
 
 AsText = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Notes the rows of a stream that are not UTF-8, by inference."""
+"""Records the rows of a stream that are not UTF-8, by inference."""
 
 OF_CALL = ("inference_id", "n_bytes", "whole_hash", "head_bytes", "head_hash", "system")
 OF_INPUT = ("inference_id", "input", "said_bytes", "said_hash", "is_short")
@@ -85,9 +85,9 @@ def what_to_leave_out(
     Args:
         connection: Where `chosen_step` is.
         heads: The database.
-        chosen: The episodes that will be brought; None for all.
+        chosen: The episodes that will be exported; None for all.
         request: With an as-of time.
-        as_text: Notes what is not UTF-8.
+        as_text: Records texts that are not UTF-8.
     """
     load(
         connection,
@@ -115,7 +115,7 @@ def _if_it_holds(
     as_text: AsText,
     saved: int,
 ) -> LeftOut | None:
-    """The contents of the table `head`, if they prove right for a few episodes."""
+    """Return the contents of the table `head`, if they are right for a few episodes."""
     # a slot is a hash: the episodes of the smallest slots are a random sample
     sampled = connection.sql(
         f"SELECT DISTINCT slot, episode_id::VARCHAR AS episode_id FROM head ORDER BY ALL LIMIT {_N_SAMPLED}"

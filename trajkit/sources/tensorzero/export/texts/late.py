@@ -68,7 +68,7 @@ _KNOWN: dict[str, pa.DataType] = {
     "is_headless": pa.bool_(),
 }
 DESCRIBED = pa.schema(_KNOWN)
-"""What SQL must know of the prompt of a model call. `is_plain`: it can pass as it is; `may_go_on`: it may
+"""The facts about a prompt that SQL needs. `is_plain`: it can pass as it is; `may_go_on`: it may
 have several messages; `is_rendered`: it was made from templates (`render/calls.py`); `unknown_because`: why
 it could not be; `is_headless`: only its end is here (`heads.py`)."""
 _SAID_BY_OTHERS = ("is_rendered", "unknown_because", "is_headless")
@@ -123,7 +123,7 @@ def without_plain_prompts(calls: pa.RecordBatch) -> int:
 def late_texts(inferences: Group, calls: Group) -> Late:
     """Fills `input`, and `messages` where SQL left them out; holds the texts of one bucket at a time.
 
-    An input that says what the model was sent, word for word, is null.
+    An input that is equal to the prompt, word for word, is null.
 
     Args:
         inferences: The rows that `input_row` counts.

@@ -1,4 +1,4 @@
-"""Extract the observation from the input of each inference as the inputs stream past.
+"""Extract the observation from the input of each inference as the inputs arrive.
 
 The inputs are read once more later, only to be written.
 """
@@ -22,7 +22,7 @@ from trajkit.sources.tensorzero.export.unreadable import Unreadable
 from trajkit.store.engine import literal, parsed
 
 OBSERVATION = pa.field("observation", pa.string())
-"""The observation before an inference: text, null where the input has none."""
+"""The observation before an inference: text, null if the input has none."""
 OBSERVED = pa.schema([*tables.INFERENCES, OBSERVATION])
 
 
@@ -35,7 +35,7 @@ class Observing:
         unreadable: Records inputs that are not JSON; they become null.
 
     Raises:
-        QueryError: The request's path is not one.
+        QueryError: The request's path is invalid.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Recover prompts of model calls that TensorZero did not store, from their raw requests.
 
 Such calls were made before TensorZero's fourth migration (2024). Requests in the formats of OpenAI and
-Anthropic are understood; the prompts of others stay unknown.
+Anthropic are parsed; the prompts of others stay unknown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WithoutPrompt:
             yield batch
 
     def fill(self, database: TensorZero, calls: Spool) -> None:
-        """Put prompts into the calls that have none, where what was sent is known and understood."""
+        """Fill in the prompts of calls without one, if the request is known and in a supported format."""
         for number in sorted(self._buckets):
             table = Group(calls, [number], "row").table(calls.schema.names).drop_columns(["row"])
             without = table.filter(pc.invert(table.column("has_messages")))
@@ -52,7 +52,7 @@ class WithoutPrompt:
 
 
 def prompt_of(raw_request: str) -> str | None:
-    """The messages of a request as the database would keep them, as JSON; None when it is not understood."""
+    """Return the messages of a request as the database would keep them, as JSON; None for other formats."""
     try:
         body = json.loads(raw_request)
     except (ValueError, RecursionError):
@@ -72,7 +72,7 @@ def prompt_of(raw_request: str) -> str | None:
 
 
 def _system(system: Any) -> str:
-    """Anthropic's system prompt stands beside the messages, as a text or as blocks of text."""
+    """Return Anthropic's system prompt, which is beside the messages, as a text or as blocks of text."""
     if isinstance(system, list):
         return "\n".join(str(block.get("text", "")) for block in system if isinstance(block, dict))
     return system if isinstance(system, str) else ""

@@ -52,7 +52,7 @@ class Texts:
         )
 
     def lengths(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many bytes each of some rows has."""
+        """Return the number of bytes of each of some rows."""
         return cast("NDArray[np.int64]", self._ends[rows] - self._starts[rows])
 
     def at(self, rows: NDArray[np.int64]) -> list[memoryview]:
@@ -68,7 +68,7 @@ class Texts:
 
 
 def as_array(parts: Sequence[Picked], is_valid: NDArray[np.bool_]) -> pa.Array[Any]:
-    """Texts joined to the values of an array, beside whatever else Python does.
+    """Join texts to the values of an array, in parallel with other Python code.
 
     Args:
         parts: What a value begins with, goes on with, and so on: UTF-8, a text for each value that is there.
