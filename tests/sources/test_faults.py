@@ -400,7 +400,7 @@ def test_a_user_who_may_not_change_settings_exports_and_hears_why_a_limit_cannot
     capsys.readouterr()
     assert trajkit(["export", "--source", url, "-o", "t", "--max-threads", "2"]) == 4
     printed = capsys.readouterr().err
-    assert "does not let user 'reader' change its settings: --max-threads cannot be had" in printed
+    assert "does not let user 'reader' change its settings: --max-threads cannot be set" in printed
     assert not (folder / "t").exists()
 
 

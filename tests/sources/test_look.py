@@ -210,7 +210,7 @@ def test_a_look_has_only_so_much_time_where_the_user_may_say_so(server: Any, url
     assert limit_of(open_to_look(server.url)) == str(PATIENCE_S)
     assert limit_of(open_to_look(server.url, Access(max_seconds=5))) == "5"
     assert limit_of(open_to_look(url)) == "0"  # may read and change nothing
-    with pytest.raises(ServiceError, match="--timeout cannot be had"):
+    with pytest.raises(ServiceError, match="--timeout cannot be set"):
         open_to_look(url, Access(max_seconds=5))
 
 

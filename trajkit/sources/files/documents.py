@@ -45,7 +45,7 @@ def documents(root: Path, name: str, share: Share = ALL) -> Iterator[Found | Unr
         place, suffix = shown_path(path, root), path.suffix.lower()
         if not share.has_file(place):
             continue
-        if suffix not in suffixes:
+        if within and suffix not in suffixes:  # a file that is named is read as lines
             if share.has(place):
                 yield Unread(suffix)
             continue

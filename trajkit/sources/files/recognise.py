@@ -21,6 +21,7 @@ from trajkit.sources.files.known import NAMES, kind_of
 from trajkit.sources.files.runs import RUN
 from trajkit.sources.files.texts import json_of, lines_of, opened, read_whole, value_of
 from trajkit.sources.files.walk import files_under, folders_under
+from trajkit.store.layout import MANIFEST_NAME, TABLES
 
 _MOST_LOOKED_AT = 1000
 _MOST_LINES = 100
@@ -34,13 +35,19 @@ def recognise(root: Path) -> str:
         root: A file or a folder.
 
     Raises:
-        RequestError: No file there is in a known format.
+        RequestError: No file there is in a known format, or it is a store.
     """
     if root.is_file():
         found = _of_file(root, None)
         if found is None:
-            raise RequestError(f"{root} is not in a known format{_first_fault(root)}", hint=_HINT)
+            if not root.stat().st_size:
+                raise RequestError(f"{root} is empty")
+            fault = _first_fault(root)
+            hint = "JSON in UTF-8 is read" if fault else _HINT
+            raise RequestError(f"{root} is not in a known format{fault}", hint=hint)
         return found
+    if (root / MANIFEST_NAME).is_file() and all((root / table).is_dir() for table in TABLES):
+        raise RequestError(f"{root} is a store already", hint=f"`trajkit info {root}` describes it")
     # first, because a job contains trajectories
     if (job := _of_job(root)) is not None:
         return job
