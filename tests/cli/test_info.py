@@ -71,7 +71,7 @@ def test_info_says_what_a_store_is(store: Path, capsys: pytest.CaptureFixture[st
         "history         2      3        1",
         "episode_return  episode         2  0.7   0.8  0.9",
         "export: 3 episodes in, 2 out; 5 steps in, 3 out",
-        "  left: 1 episodes, 2 steps: episode_return below 0.7",
+        "  left: 1 episode, 2 steps: episode_return below 0.7",
     ):
         assert f"{line}\n" in printed
 

@@ -57,7 +57,7 @@ def test_a_dry_run_says_what_would_be_and_writes_nothing():
     assert not Path("stores").exists()
     with pytest.raises(RequestError, match="a dry run makes no store"):
         made.dataset  # noqa: B018 - it is a property
-    with pytest.raises(RequestError, match="is no store"):
+    with pytest.raises(RequestError, match="is not a store"):
         trajkit.mask(made, dry_run=True)
 
 

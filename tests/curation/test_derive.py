@@ -104,7 +104,7 @@ def test_a_verb_that_leaves_nothing_says_why(attempts: Attempts, attempt: Attemp
             left=[Left(reason="too dull", n_episodes=1, n_steps=2)],
         )
     assert caught.value.message == f"drop leaves no episode of {store.path}"
-    assert caught.value.hint == "left: 1 episodes, 2 steps: too dull"
+    assert caught.value.hint == "left: 1 episode, 2 steps: too dull"
 
 
 def test_a_damaged_store_is_not_read(attempts: Attempts, attempt: Attempt) -> None:

@@ -114,7 +114,7 @@ def test_an_unknown_task_is_told(guess: str) -> None:
     with pytest.raises(RequestError, match="a row of the dataset has no seed"):
         trl_factory(guess)().reset(prompt=[])
     (row,) = trl_rows("babyai", [1], tasks=["goto"])
-    with pytest.raises(RequestError, match="environment babyai, and adapted_guess:GuessNumber is played"):
+    with pytest.raises(RequestError, match="environment babyai, not adapted_guess:GuessNumber"):
         trl_factory(guess)().reset(**row)
 
 

@@ -62,7 +62,7 @@ def test_only_what_a_model_needs_is_sent_with_the_base_as_the_hub_calls_it(adapt
 
 
 def test_a_base_that_nobody_else_has_is_refused_without_its_path(adapter: Path) -> None:
-    with pytest.raises(RequestError, match="the base 'base' is a path") as raised:
+    with pytest.raises(RequestError, match="the base 'base' is a local path") as raised:
         contents(adapter, origin=Origin())
     assert "/home/me" not in str(raised.value)
 

@@ -150,7 +150,7 @@ def test_the_command_goes_on_from_a_store(
     out, err = capsys.readouterr()
     lines = [line.split() for line in out.splitlines()]
     assert ["of", "them", "new", "since", "first", "0"] in lines
-    assert ["of", "them", "scored", "anew", "or", "gone", "on", "1"] in lines
+    assert ["of", "them", "scored", "again", "or", "continued", "1"] in lines
     assert "1 episode of first no longer passes" in err
     assert run_command([*source, "--after", "first", "--dry-run", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -202,5 +202,5 @@ def test_an_export_by_an_engine_needs_a_database_and_no_shard(capsys: pytest.Cap
     assert run_command(["export", "--source", "sample:babyai", "--workers", "2"]) == 2
     assert run_command(["export", "--source", "http://127.0.0.1:9/x", "--shard=1/2", "--on", "local"]) == 2
     errors = capsys.readouterr().err
-    assert "a store is already in parts" in errors
+    assert "a store is in parts already" in errors
     assert "leave one out" in errors

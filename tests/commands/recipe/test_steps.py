@@ -137,7 +137,9 @@ def test_a_step_that_comes_later_or_leaves_nothing_cannot_be_named(planned: Plan
     with pytest.raises(ConfigError, match="line 6: step good: store names sides, which comes later"):
         planned(CHOOSE.replace("sample:babyai", "${sides}"))
     after = CHOOSE + "  last:\n    verb: stats\n    stores: ${checked}\n"
-    with pytest.raises(ConfigError, match="line 18: step last: step checked leaves nothing"):
+    with pytest.raises(
+        ConfigError, match="line 18: step last: step checked has no output that could be named"
+    ):
         planned(after)
 
 

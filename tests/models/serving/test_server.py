@@ -154,7 +154,7 @@ def test_models_that_cannot_share_one_are_refused(tmp_path: Path) -> None:
     [
         ([BASE, "--name", "a", "--name", "b"], "1 models and 2 names"),
         (["nobody"], "no job and no folder 'nobody'"),
-        ([BASE, "--api-key-location", "s3cret"], "is not in the environment"),
+        ([BASE, "--api-key-location", "s3cret"], "does not name an environment variable"),
         ([BASE, "--api-key-location", "env::TRAJKIT_NO_SUCH"], "TRAJKIT_NO_SUCH is not set"),
     ],
 )

@@ -291,7 +291,7 @@ def test_the_password_is_in_no_place_and_a_database_of_another_system_is_named(
     assert "p@ss" not in manifest
     postgres_server.run('DROP DATABASE IF EXISTS "other" WITH (FORCE)')
     postgres_server.run('CREATE DATABASE "other"')
-    with pytest.raises(RequestError, match="has no table LiteLLM_SpendLogs"):
+    with pytest.raises(RequestError, match="has no readable table LiteLLM_SpendLogs"):
         READ.found(postgres_server.url("other"))
     postgres_server.run(
         'CREATE TABLE "LiteLLM_SpendLogs" (x int); GRANT SELECT ON "LiteLLM_SpendLogs" TO reader', "other"
