@@ -222,6 +222,8 @@ def test_what_was_forgotten_does_not_come_back() -> None:
     with pytest.raises(DataError, match="2 episodes of it were forgotten since: it is not rebuilt"):
         trajkit.rebuild("old", output="never", dry_run=True)
     assert "trajkit forget: 2 episodes" in str(trajkit.log("new/good"))
+    next(Path("stores/good/steps").iterdir()).unlink()  # a damaged store can be rebuilt all the same
+    assert trajkit.rebuild("stores/good", output="never", dry_run=True).missing == ()
     assert not Path("never").exists()
     Path("stores/catalog.json").unlink()
     with pytest.raises(DataError, match=r"which stores/catalog\.json does not name"):

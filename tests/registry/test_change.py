@@ -73,6 +73,15 @@ def test_a_read_only_file_is_not_written(before: Configuration) -> None:
     assert Path("config/one.toml").read_text() == ONE
 
 
+def test_no_file_is_written_when_the_second_one_cannot_be_made(before: Configuration) -> None:
+    long = Path(f"config/{'x' * 240}.toml")  # with the name of its temporary file it is too long
+    Path("config/two.toml").rename(long)
+    before = Configuration.read("config/*.toml")
+    with pytest.raises(ConfigError, match=r"\.toml cannot be written: File name too long"):
+        write(before, changed(before), Path("backups"))
+    assert (Path("config/one.toml").read_text(), long.read_text()) == (ONE, TWO)
+
+
 def test_all_files_are_written_or_none(before: Configuration) -> None:
     # where the copy of the second file would go is a folder: the first one is written by then
     Path("backups/1-two.toml/in-the-way").mkdir(parents=True)

@@ -71,7 +71,9 @@ def unwritable(goal: Path, error: OSError) -> StoreError:
 
 
 def _in_the_way(goal: Path) -> str:
-    files = [parent for parent in goal.parents if parent.exists() and not parent.is_dir()]
+    parents = () if isinstance(goal, Address) else goal.parents
+    # unlike those of Path these never raise
+    files = [each for each in parents if os.path.exists(each) and not os.path.isdir(each)]  # noqa: PTH110, PTH112
     return f"{files[0]} is not a folder" if files else ""
 
 
@@ -103,10 +105,10 @@ def replacing(goal: Path, *, mode: int = 0o644) -> Iterator[Path]:
     temporary = temporary_beside(goal)
     make_parent(goal)
     try:
-        try:
-            temporary.touch(mode=mode, exist_ok=False)
-        except OSError as error:
-            raise unwritable(goal, error) from error
+        temporary.touch(mode=mode, exist_ok=False)
+    except OSError as error:
+        raise unwritable(goal, error) from error
+    try:
         yield temporary
         settle(temporary, goal)
     finally:

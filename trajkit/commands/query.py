@@ -151,13 +151,13 @@ def query(
 
 
 def _text(value: Any) -> str:
-    value = "" if value is None else value if isinstance(value, float) else _json_value(value)
+    value = "" if value is None else _json_value(value, is_json=False)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _json_value(value: Any) -> Any:
-    """Dates as ISO 8601, bytes as hex, whole decimals as integers; null for infinity and NaN."""
-    if isinstance(value, float) and not math.isfinite(value):
+def _json_value(value: Any, *, is_json: bool = True) -> Any:
+    """Dates as ISO 8601, bytes as hex, whole decimals as integers; in JSON null for infinity and NaN."""
+    if is_json and isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, decimal.Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
@@ -166,7 +166,7 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, list):
-        return [_json_value(item) for item in value]
+        return [_json_value(item, is_json=is_json) for item in value]
     if isinstance(value, dict):
-        return {name: _json_value(item) for name, item in value.items()}
+        return {name: _json_value(item, is_json=is_json) for name, item in value.items()}
     return value

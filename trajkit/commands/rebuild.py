@@ -33,7 +33,7 @@ from trajkit.commands.options.types import NewPath, Option, Place, StoreLike
 from trajkit.commands.place import catalog, remember_store
 from trajkit.commands.recipe.verb import call, find
 from trajkit.commands.result import store_line
-from trajkit.errors import DataError, TrajkitError
+from trajkit.errors import DataError, StoreError, TrajkitError
 from trajkit.store.tally import quoted
 
 if TYPE_CHECKING:
@@ -164,6 +164,8 @@ def rebuild(
     Example:
         trajkit rebuild stores/sides/train -o stores/again --dry-run
     """
+    import duckdb
+
     from trajkit.store.reader import open_store
 
     place, manifest = opened(store)
@@ -171,7 +173,7 @@ def rebuild(
     refuse_existing(goal)
     folders = [Path(from_)] if isinstance(from_, str | Path) else list(map(Path, from_))
     shelves = Shelves(folders, but=place_of(place))
-    if place_of(place).is_dir():
+    with contextlib.suppress(StoreError, duckdb.Error):  # a damaged store can be rebuilt, too
         _refuse_forgotten(place_of(place), shelves.forgotten)
     try:
         steps = _Plan(shelves, source).of(history(manifest))

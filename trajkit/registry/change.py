@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trajkit._core.files import replacing
-from trajkit.errors import ConfigError
+from trajkit.errors import ConfigError, StoreError
 from trajkit.schema import Model
 from trajkit.schema.manifest import Sha256
 
@@ -95,9 +95,9 @@ def write(before: Configuration, after: Configuration, backups: Path) -> tuple[C
     try:
         for number, (old, new) in enumerate(pairs):
             done.append(_write(old, new, backups / f"{number}-{old.path.name}"))
-    except OSError as error:
+    except (OSError, StoreError) as error:
         _restore(done)
-        raise ConfigError(f"{error.filename} cannot be written: {error.strerror or error}") from error
+        raise _unwritten(error) from error
     except ConfigError:
         _restore(done)
         raise
@@ -141,8 +141,14 @@ def undo(changes: Sequence[ChangedFile]) -> None:
     check_undo(changes)
     try:
         _restore(changes)
-    except OSError as error:
-        raise ConfigError(f"{error.filename} cannot be written: {error.strerror or error}") from error
+    except (OSError, StoreError) as error:
+        raise _unwritten(error) from error
+
+
+def _unwritten(error: OSError | StoreError) -> ConfigError:
+    if isinstance(error, StoreError):
+        return ConfigError(error.message)
+    return ConfigError(f"{error.filename} cannot be written: {error.strerror or error}")
 
 
 def check_writable(before: Configuration, after: Configuration) -> None:

@@ -15,12 +15,9 @@ from trajkit._core.files import write_text
 from trajkit.errors import DataError, RequestError
 from trajkit.training.job import TuneJob
 
+_NO_FOLDER = re.compile(r"[/\\\x00-\x1f]")
 _UNFIT = re.compile(r"[^\w.@-]+")
 JOB_FILE, EVENTS_FILE = "job.json", "events.jsonl"
-
-
-def _fit(name: str) -> str:
-    return _UNFIT.sub("-", name).strip("-.")
 
 
 class Runs:
@@ -74,17 +71,14 @@ class Runs:
         Raises:
             RequestError: It is such a name.
         """
-        if not name or name != _fit(name):
-            raise RequestError(
-                f"{name!r} cannot be the name of a job",
-                hint="letters, digits, _, -, @ and .; no - or . at the ends",
-            )
+        if name in ("", ".", "..") or _NO_FOLDER.search(name):
+            raise RequestError(f"{name!r} cannot be the name of a job", hint="the name of a folder")
         if self.path(name).exists():
             raise RequestError(f"there is already a job {name!r}", hint="choose another --name")
 
     def new_name(self, stem: str) -> str:
         """Return a free name: the stem, or the stem and a number, without characters invalid in folders."""
-        stem = _fit(stem) or "job"
+        stem = _UNFIT.sub("-", stem).strip("-.") or "job"
         name, number = stem, 2
         while self.path(name).exists():
             name, number = f"{stem}-{number}", number + 1
