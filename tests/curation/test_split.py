@@ -252,8 +252,8 @@ def test_counts_beyond_the_store_are_refused(write: Write) -> None:
     [
         ({"train": 0.9, "val": 0.2}, "the shares add up to 1.1, more than 1"),
         ({"train": 0.9, "val": 10}, "some sides have a share and some a count"),
-        ({"train": 0.0}, r"train=0.0: a share must be above 0"),
-        ({"train": float("nan")}, r"train=nan: a share must be above 0"),
+        ({"train": 0.0}, r"train=0.0: a share or count must be above 0"),
+        ({"train": float("nan")}, r"train=nan: a share or count must be above 0"),
         ({"../x": 0.5}, r"side '../x' cannot be a folder"),
         ({"a": 0.5, "A": 0.5}, "a, A differ only by case"),
         ({}, "a split needs sides"),

@@ -315,7 +315,7 @@ class Gathered:
         self._rows.execute("INSERT INTO row VALUES (?, ?, ?)", (name, part, json.dumps(value)))
 
     def move(self, name: str, goal: str) -> None:
-        """Put a group into another one, such as a trace into its session; the last call counts."""
+        """Put a group into another one, such as a trace into its session; the last goal counts."""
         self._rows.execute("INSERT OR REPLACE INTO moved VALUES (?, ?)", (name, goal))
 
     def groups(self) -> Iterator[tuple[str, dict[str, list[Any]]]]:

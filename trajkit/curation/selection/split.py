@@ -411,7 +411,7 @@ def _as_ratio(ratio: Mapping[str, float]) -> Ratio:
         if not _SIDE_NAME.fullmatch(name):
             raise RequestError(f"side {name!r} cannot be a folder", hint="letters, digits, _, - and .")
         if isinstance(value, bool) or not value > 0 or value == float("inf"):
-            raise RequestError(f"{name}={value}: a share must be above 0", hint=_EXAMPLES)
+            raise RequestError(f"{name}={value}: a share or count must be above 0", hint=_EXAMPLES)
     n_counts = sum(isinstance(value, int) for value in ratio.values())
     if n_counts == len(ratio):
         total = Decimal(sum(int(value) for value in ratio.values()))

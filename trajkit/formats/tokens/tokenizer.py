@@ -246,7 +246,7 @@ class ChatTemplate:
             RequestError: The chat template cannot write it.
         """
         written = [_for_template(message) for message in messages]
-        if not getattr(self._tokenizer, "is_fast", False):  # some other calls make no text
+        if not getattr(self._tokenizer, "is_fast", False):  # some other tokenizers make no text
             return tuple(self._write(written, tools, asks=True)[0])
         text: str = self._applied(written, tools, add_generation_prompt=True, tokenize=False)
         return self._encoded(text) if len(text) <= _LONGEST_KEPT else tuple(self.encode(text))

@@ -44,7 +44,7 @@ class Run:
 
     calls: list[Call] = field(default_factory=list)
     origins: dict[str, JsonObject] = field(default_factory=dict)
-    """The entry where each branch leaves the path."""
+    """Where each branch leaves the path, by the name of its run."""
     parents: dict[str, str] = field(default_factory=dict)
     """The sub-agent's run for each of its branches."""
 

@@ -31,7 +31,8 @@ from trajkit.training.rl.recipe import COMPARING, RlRecipe
 _MOST_SAMPLED = 1000
 """Maximum number of steps on which the distance is measured before a training."""
 _LEAST_EFFECTIVE, _MOST_STALE = 0.05, 0.9
-"""A training is refused below this effective sample size, or above this share of stale steps."""
+"""A training is refused below this effective sample size, a share of the steps, or above this share of
+stale steps."""
 _HELD_TO = ("response_format", "tool_choice", "parallel_tool_calls")
 """Options of a request that, with its tools, define the grammar of the answer."""
 _NO_LOGPROBS = "their steps have no log-probabilities"
@@ -225,7 +226,7 @@ def _reason(episode: Episode, tokenizer: str, path: Path, recipe: RlRecipe) -> s
 
 
 def _acting(episode: Episode) -> tuple[bool, ...]:
-    """Return which steps acted on the environment; all if no step has a result (as in `curation.rewards`)."""
+    """Return which steps acted on the environment; all if no step has a result (as in `weights.weighing`)."""
     acting = tuple(
         any(told is not None for told in (step.action_executed, step.reward, step.terminated))
         for step in episode.steps

@@ -167,7 +167,7 @@ class Reading(NamedTuple):
     n_prompt: int
     """Tokens of the longest first prompt of a task."""
     most_steps: int | None
-    """Maximum steps per episode; None if the environment has no limit."""
+    """Maximum steps per episode; None if the environment states no limit."""
 
 
 class PreparedTinker(NamedTuple):

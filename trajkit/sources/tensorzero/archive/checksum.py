@@ -58,7 +58,7 @@ CLICKHOUSE = Sums(
 POSTGRES = Sums(
     _pieces(
         "md5({})",
-        # the sum over no rows is null
+        # `string_agg` is null both for an empty value and for null; only the latter must stay null
         "CASE WHEN {0} IS NOT NULL THEN (SELECT coalesce(string_agg(octet_length(x)::text || ':' || x, ''"
         " ORDER BY n), '') FROM unnest({0}) WITH ORDINALITY AS items(x, n)) END",
         "CASE WHEN {0} IS NOT NULL THEN (SELECT coalesce(string_agg(octet_length(k)::text || ':' || k"

@@ -193,7 +193,7 @@ class _Run:
         for start in range(0, len(missing), _KEYS_AT_ONCE):
             rows = self._origin.rows_of(table, missing[start : start + _KEYS_AT_ONCE])
             self._contents.add(table, days, self._counted(table, rows, start, len(missing)))
-        for day in twice:  # the same ids, with fewer duplicates
+        for day in twice:  # the same ids, with other numbers of duplicates
             self._contents.renew(table, day, self._origin.rows(table, [day]))
         for day in with_gone:  # after their missing rows are copied: the next run skips them
             self._contents.note_gone(table, day, there[day])

@@ -84,7 +84,7 @@ _WITHOUT_HEAD = """(
     UNION ALL SELECT 1 FROM said JOIN call ON said.call_row = call.call_row
     WHERE is_headless AND has_prompt AND said.inference_id NOT IN (SELECT inference_id FROM continued)
 )"""
-"""Prompts in which SQL found no messages, or none that continue: a text without its head must not be
+"""Prompts that are not messages, or that continue no other prompt: a text without its head must not be
 taken for a whole."""
 
 _READS_TEXTS = ("answering", "prompted")

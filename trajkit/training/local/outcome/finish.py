@@ -173,7 +173,7 @@ def _training(job: TuneJob, trained: Trained) -> Iterator[str]:
 
 
 def _used(job: TuneJob, trained: Trained) -> str:
-    """Return the share of the machine that the training used, and its memory if they are known."""
+    """Return the share of the machine that the training used, and its memory, each if known."""
     said = ""
     if job.estimate is not None and trained.seconds and not trained.was_stopped_early:
         share = job.estimate.flops / trained.seconds / job.estimate.flops_per_s
