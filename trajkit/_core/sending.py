@@ -107,7 +107,7 @@ def refuse_taken(address: Path) -> None:
 
 def _refuse(address: Path) -> None:
     if address.exists():
-        raise StoreError(f"{address} exists already", hint="choose another -o, or remove it first")
+        raise StoreError(f"{address} exists already", hint="choose another path, or remove it first")
 
 
 @contextlib.contextmanager
@@ -123,7 +123,7 @@ def _claimed(goal: Path, files: Sequence[Path]) -> Iterator[None]:
         if other is not None:
             raise StoreError(
                 f"{goal} is being written by another process on this machine",
-                hint=f"choose another -o, or wait for {other}",
+                hint=f"choose another path, or wait for {other}",
             )
         fresh = record.with_suffix(".new")
         fresh.write_text(json.dumps({"goal": str(goal), "claim": text, "files": list(map(str, files))}))
@@ -207,7 +207,9 @@ def _create(address: Path, content: bytes | Path) -> None:
                 f"{goal} is being written by another process, or one was stopped there",
                 hint=f"remove {address} if no process writes there any more",
             ) from error
-        raise StoreError(f"{address} exists already", hint="choose another -o, or remove it first") from error
+        raise StoreError(
+            f"{address} exists already", hint="choose another path, or remove it first"
+        ) from error
 
 
 def _is(address: Path, content: bytes | Path) -> bool:

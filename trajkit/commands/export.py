@@ -124,9 +124,9 @@ def export(
     --metric before it. --metric alone requires that the metric was measured and, if boolean, is true.
 
     Evaluation episodes are left out and counted, and so are those that a rollout marked as abandoned: those
-    cut short, or spoiled by a service failure. A rollout that was killed and never resumed has marked
-    nothing: use --metric episode_return, which is logged last. An answer that does not parse stays as a step,
-    and is not learned.
+    broken off by a kill, Ctrl-C or a limit of the run, or spoiled by a service failure. A rollout that was
+    killed and never resumed has marked nothing: use --metric episode_return, which is logged last. An answer
+    that does not parse stays as a step, and is not learned.
 
     A condition of --where is an SQL expression, as for select: over columns of episodes such as n_steps,
     variant, started_at and n_output_tokens, metrics, tags (tags.KEY), and columns of single steps

@@ -56,7 +56,7 @@ def select(
         by: Columns that make a group. Default: environment, task and seed.
         score: Metric that ranks episodes. Default: episode_return, else total_reward.
         seed: Seed of all random choices.
-        control: Also write a random set with as many tokens to learn, as OUTPUT-control.
+        control: Also write a random set with as much to learn (tokens, else characters), as OUTPUT-control.
         output: The store to write.
         dry_run: Print the tally and write nothing.
 

@@ -106,7 +106,7 @@ def _with(recipe: Recipe, path: str, text: str) -> Recipe:
         raise RequestError(f"--set {path}: recipe {recipe.name} has no step {name!r}", hint=hint)
     option, _, inner = rest.partition(".")
     if not option:
-        raise RequestError(f"--set {path}: no option of {name}", hint=f"--set {name}.OPTION=VALUE")
+        raise RequestError(f"--set {path} names no option of {name}", hint=f"--set {name}.OPTION=VALUE")
     step = recipe.steps[name]
     value: Scalar = _WORDS.get(text, text)
     before = step.options.get(option) or {}

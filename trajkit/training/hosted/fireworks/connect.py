@@ -237,7 +237,7 @@ class Fireworks(Service):
         """Return the known facts about a model without a request."""
         return known_facts(
             model,
-            "Fireworks gives the price once the job exists: `trajkit jobs cancel` ends it if it is too high",
+            "Fireworks gives the price once the job exists: `trajkit jobs cancel` can then end it",
             "a tuned model answers from its own deployment, which is paid for by uptime",
             "rows of more than 8,192 tokens may be cut off unless max_context_length is larger",
         )
