@@ -34,7 +34,7 @@ from trajkit.commands.place import catalog, remember_store
 from trajkit.commands.recipe.verb import call, find
 from trajkit.commands.result import store_line
 from trajkit.errors import DataError, StoreError, TrajkitError
-from trajkit.store.tally import quoted
+from trajkit.store.tally import as_recorded, quoted
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry, Manifest
@@ -258,8 +258,7 @@ class _Plan:
         assert entry is not None
         parents = [each.name for each in step.parents]
         if entry.verb == _FORGET:
-            n_forgotten = entry.n_episodes_in - entry.n_episodes_out
-            return f"trajkit forget: {plural(n_forgotten, 'episode')} of {parents[0]}"
+            return f"{as_recorded(entry)} of {parents[0]}"
         words_of(step.version, parents, self._shelves.named, output=Path("checked"))  # raises what is wrong
         words = words_of(step.version, parents, self._shelves.named, source=self._source)
         return " ".join(["trajkit", *map(quoted, words)])

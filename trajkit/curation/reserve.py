@@ -14,13 +14,13 @@ import pyarrow as pa
 import tomlkit
 from tomlkit.items import AoT
 
-from trajkit._core.files import write_text
+from trajkit._core.files import unwritable, write_text
 from trajkit._core.seeds import Seeds, typed_seeds
 from trajkit._core.settings import PROJECT_FILE, Reservation, project_files, reserved
 from trajkit.curation.keys import FROM_TEXT
 from trajkit.environments import NO_SETTINGS, known, typed_environment
 from trajkit.environments.base import EnvironmentInfo
-from trajkit.errors import ConfigError, RequestError, StoreError
+from trajkit.errors import ConfigError, RequestError
 from trajkit.store.engine import literal
 
 MOST_STATES = 20_000
@@ -150,7 +150,7 @@ def _append(path: Path, reservation: Reservation) -> None:
             path, tomlkit.dumps(document), mode=path.stat().st_mode & 0o777 if path.exists() else 0o644
         )
     except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise unwritable(path, error) from error
 
 
 def in_reserved(connection: duckdb.DuckDBPyConnection, kept: Sequence[Reservation], episode: str) -> str:

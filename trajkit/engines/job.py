@@ -19,8 +19,8 @@ from typing import Any
 
 import trajkit
 from trajkit import errors
-from trajkit._core.files import write_json
-from trajkit.errors import RequestError, StoreError, TrajkitError
+from trajkit._core.files import unwritable, write_json
+from trajkit.errors import RequestError, TrajkitError
 
 _TASKS = "tasks.json"
 
@@ -139,7 +139,7 @@ def begun(function: Callable[[Any], Any], items: Sequence[Any], *, what: str, fo
     try:
         write_json(own / _TASKS, tasks)
     except OSError as error:
-        raise StoreError(f"{own} cannot be written: {error.strerror or error}") from error
+        raise unwritable(own, error) from error
     return Job(own, what, len(items))
 
 

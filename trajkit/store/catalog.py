@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from trajkit._core.address import is_address, place_of
-from trajkit._core.files import write_text
+from trajkit._core.files import unwritable, write_text
 from trajkit._core.lock import waiting
 from trajkit._core.outside import json_from_outside, problem_of, text_from_outside
 from trajkit._core.samples import SAMPLE_PREFIX, samples
@@ -184,7 +184,7 @@ class Catalog:
             with waiting(self.folder / f".{CATALOG_NAME}.lock"):
                 yield self._read()
         except OSError as error:
-            raise StoreError(f"{self.path} cannot be written: {error.strerror or error}") from error
+            raise unwritable(self.path, error) from error
 
 
 def digest_at(place: str | Path) -> str | None:

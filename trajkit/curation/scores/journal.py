@@ -12,9 +12,10 @@ from typing import NamedTuple, TextIO
 
 import pyarrow as pa
 
+from trajkit._core.files import unwritable
 from trajkit.curation.derive import Derivation
 from trajkit.curation.scores.scorer import Identity, Score
-from trajkit.errors import DataError, NothingMatched, StoreError
+from trajkit.errors import DataError, NothingMatched
 from trajkit.schema import Episode, FeedbackKind
 from trajkit.store.dataset import Dataset
 
@@ -212,7 +213,7 @@ class Journal:
             self._file.write(line + "\n")
             self._file.flush()
         except OSError as error:
-            raise StoreError(f"{self.path} cannot be written: {error.strerror or error}") from error
+            raise unwritable(self.path, error) from error
 
     def remove(self) -> None:
         """Remove the journal."""

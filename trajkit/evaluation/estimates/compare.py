@@ -163,7 +163,7 @@ def _compared(
         bounds, why = _of_equal_groups(metric, one, other, rooms, how.confidence)
     elif is_by_spread and moved and moved.variance > 0:
         bounds, why = (
-            _within(moved.bounds(difference, len(gain), how.confidence, is_share=False), one, other),
+            _within(moved.bounds(difference, len(gain), how.confidence), one, other),
             None,
         )
     else:

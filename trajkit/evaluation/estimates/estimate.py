@@ -142,10 +142,7 @@ def _estimate(
     is_by_spread = n_models > 1 or shared is not None or is_repeated
     if moved is not None and moved.variance > 0 and is_by_spread:
         least, most = (float(end(value[known])) for end in (np.min, np.max))
-        n, is_share = shared or int(known.sum()), least >= 0 and most <= 1
-        bounds = moved.bounds(mean, n, confidence, is_share=is_share)
-        if bounds.low is not None and least >= 0:
-            bounds = bounds._replace(low=max(bounds.low, 0.0))
+        bounds = moved.bounds(mean, shared or int(known.sum()), confidence, least=least, most=most)
     elif draws is None or (metric in SHARES and is_constant(parts)):
         effective = len(parts) ** 2 / math.fsum(1 / len(part) for part in parts)
         if has_groups and shared is not None:

@@ -28,19 +28,22 @@ class Spread(NamedTuple):
     degrees: float
     """Degrees of freedom, above 0."""
 
-    def bounds(self, mean: float, n: int, confidence: float, *, is_share: bool) -> Bounds:
+    def bounds(
+        self, mean: float, n: int, confidence: float, *, least: float = -math.inf, most: float = math.inf
+    ) -> Bounds:
         """Return the interval of the mean.
 
         Args:
             mean: The mean itself.
             n: Number of worlds or rooms, for a share whose worlds all have the same value.
             confidence: Confidence of the interval.
-            is_share: Keep the bounds between 0 and 1.
+            least: Smallest value. If none is negative, neither are the bounds.
+            most: Largest value. If all values are from 0 to 1, so are the bounds.
         """
-        if is_share:
+        if least >= 0 and most <= 1:
             return Bounds(*share_bounds(mean, self.variance, n, self.degrees, confidence=confidence))
         half = t_quantile((1 + confidence) / 2, self.degrees) * math.sqrt(self.variance)
-        return Bounds(mean - half, mean + half)
+        return Bounds(max(mean - half, 0.0) if least >= 0 else mean - half, mean + half)
 
 
 def n_crossed(played: Floats | None, strata: Ints) -> int:

@@ -227,7 +227,7 @@ def _talk_of(steps: list[Any], default_model: str | None) -> _Talk | None:
 
 
 def _moment(text: Any) -> datetime | None:
-    """Return a time in UTC, where it has no zone, too; None if it is none."""
+    """Return a time in UTC, also one without an offset; None if it is not a time."""
     if type(text) is not str:
         return None
     try:

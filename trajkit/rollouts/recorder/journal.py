@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trajkit._core.files import refuse_existing
+from trajkit._core.files import refuse_existing, unwritable
 from trajkit.errors import StoreError
 
 VERSION = 1
@@ -53,7 +53,7 @@ class Journal:
         except FileExistsError:
             raise _in_the_way(store, self.path) from None
         except OSError as error:
-            raise StoreError(f"{self.path} cannot be written: {error.strerror or error}") from error
+            raise unwritable(self.path, error) from error
         self._n_bytes = 0
         self._is_broken = False
         self.n_records = 0
@@ -65,7 +65,7 @@ class Journal:
             self.close()
             self.path.unlink(missing_ok=True)
             if isinstance(error, OSError):
-                raise StoreError(f"{self.path} cannot be written: {error.strerror or error}") from error
+                raise unwritable(self.path, error) from error
             raise
 
     def append(self, header: dict[str, Any], *bodies: bytes) -> None:

@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from trajkit._core.address import Address, reaching
+from trajkit._core.files import unwritable
 from trajkit._core.lock import locked
 from trajkit._core.sending import changing, records_of
 from trajkit._core.user_state import make_writable
@@ -86,7 +87,7 @@ def archive(
                 n_new = {table.name: run.bring(table) for table in TABLES}
                 return Archived(contents.finish(as_of), n_new, was_interrupted)
     except OSError as error:
-        raise StoreError(f"{folder} cannot be written: {error.strerror or error}") from error
+        raise unwritable(folder, error) from error
     except duckdb.Error as error:
         raise StoreError(
             f"{folder} cannot be updated: {first_line(error)}",
